@@ -1,0 +1,1 @@
+"""From a cursor position to the token ids of a prompt."""

@@ -1,0 +1,15 @@
+"""Profiles: which target, draft, prompt format and engine serve a completion."""
+
+from server.profiles.loading import ProfileError, load_profile, own_profiles, shipped_profiles
+from server.profiles.settings import EngineSettings, ModelSource, Profile, PromptSettings
+
+__all__ = [
+    "EngineSettings",
+    "ModelSource",
+    "Profile",
+    "ProfileError",
+    "PromptSettings",
+    "load_profile",
+    "own_profiles",
+    "shipped_profiles",
+]

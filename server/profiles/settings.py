@@ -1,0 +1,91 @@
+"""What a profile says: target, draft, prompt format, engine kind and limits, as typed data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from server import __version__
+
+EngineKind = Literal["resident", "remote", "replay"]
+Dtype = Literal["auto", "float32", "bfloat16"]
+PromptFormat = Literal["plain", "suffix-prefix-middle", "prefix-suffix-middle"]
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How the engine of a profile runs, or where it is.
+
+    kind: "resident" is a process of ours, "remote" an address, "replay" recorded text without a model.
+    threads: CPU threads, None for the engine's own choice. memory_limit: bytes. context: tokens.
+    idle_minutes: a resident engine that nobody asks for this long ends.
+    """
+
+    kind: EngineKind = "resident"
+    address: str | None = None
+    token_file: Path | None = None
+    threads: int | None = None
+    dtype: Dtype = "auto"
+    device: str = "auto"
+    memory_limit: int | None = None
+    context: int = 2048
+    idle_minutes: float = 30
+    recording: Path | None = None
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A checkpoint directory (safetensors and config.json). rotary_base replaces the draft's own."""
+
+    path: Path
+    revision: str | None = None
+    rotary_base: float | None = None
+
+
+@dataclass(frozen=True)
+class PromptSettings:
+    """How a cursor position becomes token ids. Budgets and max_tokens are in tokens."""
+
+    tokenizer: Path
+    format: PromptFormat = "plain"
+    marker_ids: Mapping[str, int] = field(default_factory=dict)
+    budget: int = 512
+    suffix_budget: int = 0
+    stop_ids: tuple[int, ...] = ()
+    heal: bool = True
+    max_tokens: int = 96
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One pair of target and draft with everything needed to serve it. prompt is None where text is sent."""
+
+    name: str
+    file: Path
+    engine: EngineSettings
+    target: ModelSource | None
+    draft: ModelSource | None
+    prompt: PromptSettings | None
+
+    @property
+    def key(self) -> str:
+        """Short hex hash of everything that decides which engine serves this profile.
+
+        The version is part of it, so that an engine of before an upgrade is not talked to after it.
+        The prompt is the server's affair and the idle time loads nothing, so neither is.
+        """
+        engine = asdict(self.engine)
+        del engine["idle_minutes"]
+        parts = {
+            "version": __version__,
+            "engine": engine,
+            "target": self.target and asdict(self.target),
+            "draft": self.draft and asdict(self.draft),
+            "tokenizer": self.prompt and self.prompt.tokenizer,
+        }
+        text = json.dumps(parts, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
