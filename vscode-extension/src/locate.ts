@@ -1,0 +1,71 @@
+// Decides which server to start, by the order that the README promises.
+import { isAbsolute } from "node:path";
+import type { Settings } from "./settings";
+
+export interface Launch {
+  readonly command: string;
+  readonly args: readonly string[];
+  /** Where the command was found, for the log. */
+  readonly origin: string;
+}
+
+/** What the lookup asks of the machine and of the editor. */
+export interface Surroundings {
+  readonly trusted: boolean;
+  /** Absolute path of an executable, from a name in `PATH` or an absolute path; undefined where there is none. */
+  executable(nameOrPath: string): Promise<string | undefined>;
+  /** Whether the interpreter has the distribution `dflash-lsp`. */
+  hasServer(interpreter: string): Promise<boolean>;
+  /** The interpreters that the Python extensions call active, most specific first. */
+  activeInterpreters(): Promise<readonly string[]>;
+}
+
+/** No server can be started; the text is one line for the user. */
+export class ServerNotFound extends Error {}
+
+/**
+ * What the user set is final: where it cannot work the answer is an error, not the next best server.
+ * Raises ServerNotFound.
+ */
+export async function locateServer(settings: Settings, around: Surroundings): Promise<Launch> {
+  if (settings.command) {
+    const command = await around.executable(settings.command);
+    if (!command) throw new ServerNotFound(`dflash.server.command is not an executable: ${settings.command}`);
+    return { command, args: lspArguments(settings), origin: "dflash.server.command" };
+  }
+  if (settings.interpreter) {
+    if (!isAbsolute(settings.interpreter) || !(await around.executable(settings.interpreter))) {
+      throw new ServerNotFound(
+        `dflash.server.interpreter is not the absolute path of an executable: ${settings.interpreter}`,
+      );
+    }
+    if (!(await around.hasServer(settings.interpreter))) {
+      throw new ServerNotFound(
+        `dflash-lsp is not installed for dflash.server.interpreter: ${settings.interpreter}`,
+      );
+    }
+    return asModule(settings.interpreter, settings, "dflash.server.interpreter");
+  }
+  // The active environment often lies in the workspace: running its Python runs what the workspace brought along.
+  if (around.trusted) {
+    for (const interpreter of await around.activeInterpreters()) {
+      if (await around.hasServer(interpreter)) {
+        return asModule(interpreter, settings, "the active Python environment");
+      }
+    }
+  }
+  const command = await around.executable("dflash-lsp");
+  if (command) return { command, args: lspArguments(settings), origin: "PATH" };
+  throw new ServerNotFound(
+    "the server dflash-lsp was not found: install it into the active Python environment, or set dflash.server.command",
+  );
+}
+
+function asModule(interpreter: string, settings: Settings, origin: string): Launch {
+  // -P keeps the working directory off sys.path, where a folder named `server` could be taken for ours.
+  return { command: interpreter, args: ["-P", "-m", "server", ...lspArguments(settings)], origin };
+}
+
+function lspArguments(settings: Settings): string[] {
+  return settings.profile ? ["lsp", "--profile", settings.profile] : ["lsp"];
+}

@@ -1,0 +1,88 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { describeEngine, describeServer, type EngineStatus, parseEngineStatus } from "../src/statusText";
+
+/** The params of `dflash/status` as the server sends them. */
+function status(params: Record<string, unknown>): EngineStatus {
+  const parsed = parseEngineStatus(params);
+  assert.ok(parsed);
+  return parsed;
+}
+
+const PAIR = { profile: "embedded", target: "SmolLM2-135M", draft: "DFlash-15M" };
+
+test("while loading, the share done is shown and the item is busy", () => {
+  const said = describeEngine(status({ state: "loading", progress: 0.429, ...PAIR }), false);
+  assert.equal(said.text, "DFlash: loading 42 %");
+  assert.equal(said.busy, true);
+});
+
+test("loading without a known share shows none", () => {
+  assert.equal(describeEngine(status({ state: "loading", progress: null }), false).text, "DFlash: loading");
+});
+
+test("ready names the model pair and the acceptance length", () => {
+  const said = describeEngine(
+    status({ state: "ready", ...PAIR, acceptance_length: 2.614, tokens_per_s: 31.4 }),
+    false,
+  );
+  assert.deepEqual(said, {
+    text: "DFlash: SmolLM2-135M + DFlash-15M",
+    detail: "acceptance length 2.61 · 31 tokens/s · profile embedded",
+    severity: "information",
+    busy: false,
+  });
+});
+
+test("no figure is shown before there is one", () => {
+  assert.equal(
+    describeEngine(status({ state: "ready", ...PAIR, acceptance_length: 0 }), false).detail,
+    "profile embedded",
+  );
+});
+
+test("a target without a draft says so", () => {
+  assert.equal(
+    describeEngine(status({ state: "ready", target: "T", draft: "" }), false).text,
+    "DFlash: T, no draft",
+  );
+});
+
+test("an engine without a model is named by its profile", () => {
+  assert.equal(describeEngine(status({ state: "ready", profile: "replay" }), false).text, "DFlash: replay");
+});
+
+test("busy shows while a completion is being made", () => {
+  assert.equal(describeEngine(status({ state: "ready", ...PAIR }), true).busy, true);
+});
+
+test("degraded is a warning with its reason", () => {
+  const said = describeEngine(
+    status({ state: "degraded", reason: "draft dropped: out of memory", target: "T" }),
+    false,
+  );
+  assert.equal(said.severity, "warning");
+  assert.match(said.detail, /draft dropped: out of memory/);
+});
+
+test("failed is an error with its reason, of the engine and of the server alike", () => {
+  const engine = describeEngine(status({ state: "failed", reason: "no weights" }), true);
+  assert.deepEqual([engine.severity, engine.detail, engine.busy], ["error", "no weights", false]);
+  const server = describeServer({ kind: "failed", reason: "not found" });
+  assert.deepEqual([server.severity, server.detail, server.busy], ["error", "not found", false]);
+});
+
+test("what is no status is not taken for one", () => {
+  for (const params of [undefined, null, "ready", [], {}, { state: "happy" }]) {
+    assert.equal(parseEngineStatus(params), undefined);
+  }
+});
+
+test("a field of the wrong type counts as absent", () => {
+  assert.deepEqual(
+    Object.values(
+      status({ state: "ready", progress: "half", target: 3, acceptance_length: Number.NaN }),
+    ).filter(Boolean),
+    ["ready"],
+  );
+});
