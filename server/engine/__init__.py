@@ -1,0 +1,1 @@
+"""The engine seam: its HTTP protocol, client, launcher, and the process that serves it."""

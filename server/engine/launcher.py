@@ -1,0 +1,224 @@
+"""Finds the engine of a profile, and starts it when none runs: one per user and profile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from server import __version__
+from server.engine.client import EngineClient
+from server.engine.protocol import Endpoint, EngineError, EngineHealth, EngineUnavailable
+from server.engine.threads import engine_environment
+from server.engine.whereabouts import EngineFiles, endpoint_of
+from server.profiles import Profile
+
+POLL_S = 0.05
+HEALTH_POLL_S = 0.2
+# A loser of the race waits this long for the winner to listen before it tries again itself.
+RETRY_S = 3.0
+STOP_S = 10.0
+LOG_LIMIT = 1 << 20  # bytes; a longer log is put aside when an engine starts
+ALREADY_RUNS = 75  # exit code of an engine process that found another one running
+
+
+async def ensure_engine(
+    profile: Profile,
+    *,
+    on_health: Callable[[EngineHealth], None] | None = None,
+    wait_ready: bool = True,
+    timeout_s: float = 120,
+) -> EngineClient:
+    """A client of the profile's engine, which is started, detached, when none runs.
+
+    `on_health` hears each state and progress while it loads. With `wait_ready` false the client comes as
+    soon as the engine answers, though it may still be loading. EngineError says in one line why not.
+    """
+    if profile.engine.kind == "remote":
+        return EngineClient(_remote_endpoint(profile))
+    deadline = time.monotonic() + timeout_s
+    files = EngineFiles.of(profile)
+    client, health = await _reach(files)
+    if client is not None and health is not None and _must_be_replaced(health):
+        await client.aclose()
+        await stop_engine(profile)
+        client = None
+    if client is None:
+        client, health = await _start(profile, files, deadline)
+    assert health is not None
+    try:
+        while True:
+            if on_health is not None:
+                on_health(health)
+            if health.state == "failed":
+                raise EngineError(health.reason or "the engine failed without saying why")
+            if not wait_ready or health.state != "loading":
+                return client
+            if time.monotonic() > deadline:
+                raise EngineError(f"the engine is still loading after {timeout_s:.0f} s: {health.reason}")
+            await asyncio.sleep(HEALTH_POLL_S)
+            health = await client.health()
+    except BaseException:
+        await client.aclose()
+        raise
+
+
+async def running_engine(profile: Profile) -> EngineClient | None:
+    """A client of the profile's engine if one answers; never starts one."""
+    if profile.engine.kind == "remote":
+        client = EngineClient(_remote_endpoint(profile))
+        try:
+            await client.health()
+        except EngineError:
+            await client.aclose()
+            return None
+        return client
+    return (await _reach(EngineFiles.of(profile)))[0]
+
+
+async def stop_engine(profile: Profile) -> bool:
+    """End the profile's engine; False when none runs. EngineError when it does not end."""
+    if profile.engine.kind == "remote":
+        raise EngineError(f"profile {profile.name} names a remote engine, which is not ours to stop")
+    files = EngineFiles.of(profile)
+    client, health = await _reach(files)
+    if client is None or health is None or health.pid is None:
+        return False
+    await client.aclose()
+    # The process that answered on the socket, not one that a stale file names.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(health.pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_S
+    while (record := files.read_record()) is not None and record.pid == health.pid:
+        if time.monotonic() > deadline:
+            raise EngineError(f"the engine (process {health.pid}) does not end")
+        await asyncio.sleep(POLL_S)
+    return True
+
+
+def _remote_endpoint(profile: Profile) -> Endpoint:
+    engine = profile.engine
+    if engine.address is None:
+        raise EngineError(f"profile {profile.name}: a remote engine needs an address")
+    token = None
+    if engine.token_file is not None:
+        try:
+            token = engine.token_file.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise EngineError(f"cannot read the token file {engine.token_file}: {error.strerror}") from error
+    return Endpoint(engine.address, token, dialect="openai")
+
+
+async def _reach(files: EngineFiles) -> tuple[EngineClient, EngineHealth] | tuple[None, None]:
+    """The engine that the record names, if it answers."""
+    record = files.read_record()
+    endpoint = None if record is None else endpoint_of(record)
+    if endpoint is None:
+        return None, None
+    client = EngineClient(endpoint)
+    try:
+        return client, await client.health()
+    except EngineUnavailable:
+        await client.aclose()
+        return None, None
+    except BaseException:
+        await client.aclose()
+        raise
+
+
+def _must_be_replaced(health: EngineHealth) -> bool:
+    """Whether an engine that was found running cannot serve us.
+
+    A failed one stays only to say why; what it lacked may be there now. A newer version serves older
+    clients: were it replaced too, two windows of two versions would take turns ending each other's engine.
+    """
+    return health.state == "failed" or _version(health.version) < _version(__version__)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else -1 for part in text.split("."))
+
+
+@dataclass
+class _Child:
+    """An engine process that we started; its output goes to the log from `log_start` on."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    log_start: int
+
+
+async def _start(profile: Profile, files: EngineFiles, deadline: float) -> tuple[EngineClient, EngineHealth]:
+    """Start an engine process and wait until it, or one that was faster, answers."""
+    child = _spawn(profile, files)
+    retry_at = time.monotonic() + RETRY_S
+    while True:
+        client, health = await _reach(files)
+        if client is not None and health is not None:
+            return client, health
+        code = child.process.poll()
+        now = time.monotonic()
+        if code is not None and code != ALREADY_RUNS:
+            raise EngineError(_why_it_ended(child, code))
+        if code == ALREADY_RUNS and now > retry_at:
+            # Whoever held the lock has not come up; it may have been an engine on its way out.
+            child, retry_at = _spawn(profile, files), now + RETRY_S
+        if now > deadline:
+            raise EngineUnavailable(f"the engine did not answer in time; its log is {files.log}")
+        await asyncio.sleep(POLL_S)
+
+
+def _spawn(profile: Profile, files: EngineFiles) -> _Child:
+    """Start the engine detached, in a session of its own, so that it outlives this window."""
+    command = [sys.executable, "-P", "-m", "server.engine.resident"]
+    command += ["--profile", str(profile.file), "--key", profile.key]
+    files.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if files.log.exists() and files.log.stat().st_size > LOG_LIMIT:
+        files.log.replace(files.log.with_suffix(".log.1"))
+    _reap()
+    descriptor = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        start = os.fstat(descriptor).st_size
+        process = subprocess.Popen(
+            command,
+            # A directory of ours: nothing in the user's workspace is imported or found by name.
+            cwd=files.directory,
+            env=os.environ | engine_environment(profile.engine.threads),
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            start_new_session=True,
+            creationflags=getattr(subprocess, "DETACHED_PROCESS", 0),  # Windows' way to say the same
+        )
+    except OSError as error:
+        raise EngineError(f"cannot start an engine: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+    _started.append(process)
+    return _Child(process, files.log, start)
+
+
+# Engines started here outlive us, or end before us and then must be waited for.
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def _reap() -> None:
+    _started[:] = [process for process in _started if process.poll() is None]
+
+
+def _why_it_ended(child: _Child, code: int) -> str:
+    """The last line the process wrote, which is its reason."""
+    with child.log.open("rb") as file:
+        file.seek(child.log_start)
+        lines = file.read().decode("utf-8", "replace").split("\n")
+    said = [line.strip() for line in lines if line.strip()]
+    if said:
+        return said[-1].removeprefix("dflash-lsp: ")
+    return f"the engine ended with code {code} and said nothing; its log is {child.log}"
