@@ -22,6 +22,7 @@ from server.engine.protocol import (
     EngineError,
     EngineHealth,
     EngineLoading,
+    EngineStalled,
     EngineUnavailable,
 )
 from server.engine.sse import EventParser
@@ -37,6 +38,7 @@ __all__ = [
     "EngineError",
     "EngineHealth",
     "EngineLoading",
+    "EngineStalled",
     "EngineUnavailable",
 ]
 
@@ -172,7 +174,7 @@ class EngineClient:
         """Raise what a failed connection means to the user."""
         address = self.endpoint.address
         if isinstance(error, httpx.ReadTimeout):
-            raise EngineError(f"the engine at {address} has stopped answering") from error
+            raise EngineStalled(f"the engine at {address} has stopped answering") from error
         if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
             raise EngineUnavailable(f"the engine at {address} broke off its answer") from error
         raise EngineUnavailable(f"no engine answers at {address}") from error

@@ -46,7 +46,7 @@ def read_completion_body(body: object) -> CompletionBody:
     request = CompletionRequest(
         prompt=_prompt(body),
         max_tokens=_integer(body, "max_tokens", DEFAULT_MAX_TOKENS, low=0),
-        temperature=_number(body, "temperature", 0.0, low=0.0, high=100.0),
+        temperature=_number(body, "temperature", 0.0, low=0.0, high=10.0),
         top_p=_number(body, "top_p", 1.0, low=0.0, high=1.0, above=True),
         seed=_optional_integer(body, "seed"),
         stop=_stop(body),

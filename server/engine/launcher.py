@@ -15,9 +15,9 @@ from pathlib import Path
 
 from server import __version__
 from server.engine.client import EngineClient
-from server.engine.protocol import Endpoint, EngineError, EngineHealth, EngineUnavailable
+from server.engine.protocol import Endpoint, EngineError, EngineHealth, EngineStalled, EngineUnavailable
 from server.engine.threads import engine_environment
-from server.engine.whereabouts import EngineFiles, endpoint_of
+from server.engine.whereabouts import ALREADY_RUNS, EngineFiles, EngineRecord, endpoint_of
 from server.profiles import Profile
 
 POLL_S = 0.05
@@ -26,7 +26,6 @@ HEALTH_POLL_S = 0.2
 RETRY_S = 3.0
 STOP_S = 10.0
 LOG_LIMIT = 1 << 20  # bytes; a longer log is put aside when an engine starts
-ALREADY_RUNS = 75  # exit code of an engine process that found another one running
 
 
 async def ensure_engine(
@@ -64,7 +63,9 @@ async def ensure_engine(
             if time.monotonic() > deadline:
                 raise EngineError(f"the engine is still loading after {timeout_s:.0f} s: {health.reason}")
             await asyncio.sleep(HEALTH_POLL_S)
-            health = await client.health()
+            # Loading can keep the whole process busy for a while; only the time limit ends the wait.
+            with contextlib.suppress(EngineStalled):
+                health = await client.health()
     except BaseException:
         await client.aclose()
         raise
@@ -84,23 +85,32 @@ async def running_engine(profile: Profile) -> EngineClient | None:
 
 
 async def stop_engine(profile: Profile) -> bool:
-    """End the profile's engine; False when none runs. EngineError when it does not end."""
+    """End the profile's engine, also one that no longer answers; False when none runs."""
     if profile.engine.kind == "remote":
         raise EngineError(f"profile {profile.name} names a remote engine, which is not ours to stop")
     files = EngineFiles.of(profile)
-    client, health = await _reach(files)
-    if client is None or health is None or health.pid is None:
+    record = files.read_record()
+    # Only the holder of the lock writes the record, so while it is held the process is the one named.
+    if record is None or not files.is_held():
         return False
-    await client.aclose()
-    # The process that answered on the socket, not one that a stale file names.
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(health.pid, signal.SIGTERM)
+    for kind in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(record.pid, kind)
+        if await _has_ended(files, record):
+            return True
+    raise EngineError(f"the engine (process {record.pid}) does not end")
+
+
+async def _has_ended(files: EngineFiles, record: EngineRecord) -> bool:
     deadline = time.monotonic() + STOP_S
-    while (record := files.read_record()) is not None and record.pid == health.pid:
-        if time.monotonic() > deadline:
-            raise EngineError(f"the engine (process {health.pid}) does not end")
+    while time.monotonic() < deadline:
+        if not files.is_held():
+            return True
+        now = files.read_record()
+        if now is not None and now.pid != record.pid:
+            return True  # another one has taken its place already
         await asyncio.sleep(POLL_S)
-    return True
+    return False
 
 
 def _remote_endpoint(profile: Profile) -> Endpoint:
@@ -125,7 +135,7 @@ async def _reach(files: EngineFiles) -> tuple[EngineClient, EngineHealth] | tupl
     client = EngineClient(endpoint)
     try:
         return client, await client.health()
-    except EngineUnavailable:
+    except (EngineUnavailable, EngineStalled):
         await client.aclose()
         return None, None
     except BaseException:

@@ -27,6 +27,10 @@ class EngineUnavailable(EngineError):
     """No engine answers at the address."""
 
 
+class EngineStalled(EngineError):
+    """The engine is there but says nothing."""
+
+
 class EngineLoading(EngineError):
     """The engine is up but its model is not ready yet; `health` says how far it is."""
 
@@ -126,7 +130,7 @@ class EngineHealth:
     progress: share of loading that is done, 0.0 to 1.0, or None when unknown or not loading.
     reason: what it is doing, or why it failed; "" when there is nothing to say.
     target, draft: their names; the replay engine says "replay" here.
-    memory: bytes that weights and caches hold, or None when unknown.
+    memory: bytes that weights and caches hold, or None when unknown. context: tokens of one session, or None.
     kind: "resident" or "replay" for ours, "remote" for another engine.
     version: the dflash-lsp version that serves; "" for another engine.
     """
@@ -140,6 +144,7 @@ class EngineHealth:
     device: str = ""
     dtype: str = ""
     memory: int | None = None
+    context: int | None = None
     kind: str = ""
     version: str = ""
     pid: int | None = None

@@ -11,10 +11,13 @@ import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from server.engine.protocol import Endpoint, EngineError
 from server.paths import log_dir, runtime_dir
 from server.profiles import Profile
 
+ALREADY_RUNS = 75  # exit code of an engine process that found another one running
 # sun_path holds 104 bytes on macOS and 108 on Linux, the closing zero included.
 SOCKET_PATH_LIMIT = 103
 
@@ -85,6 +88,16 @@ class EngineFiles:
     def write_record(self, record: EngineRecord) -> None:
         """Put the record in place as a whole, readable by the user alone."""
         write_private(self.record, json.dumps(asdict(record)))
+
+    def is_held(self) -> bool:
+        """Whether an engine process lives: the system lets go of the lock however its holder ends."""
+        lock = FileLock(self.lock, timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            return True
+        lock.release()
+        return False
 
     def remove(self) -> None:
         """Take away what says that an engine runs. For the holder of the lock only."""

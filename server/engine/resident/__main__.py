@@ -10,11 +10,9 @@ import sys
 from filelock import FileLock, Timeout
 
 from server.engine.threads import engine_environment
-from server.engine.whereabouts import EngineFiles
+from server.engine.whereabouts import ALREADY_RUNS, EngineFiles
 from server.errors import DflashError
 from server.profiles import load_profile
-
-ALREADY_RUNS = 75  # exit code: another process holds the lock
 
 
 def main() -> int:

@@ -1,0 +1,269 @@
+"""The resident backend: one thread that loads a model and runs its engine, one unit of work at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from server.context.tokenizer import PromptTokenizer
+from server.engine.backend import Ending, QueuedHandle, Round, Statistics
+from server.engine.protocol import BadRequest, CompletionRequest, EngineError, EngineHealth
+from server.errors import DflashError
+from server.monitoring.metrics import Metrics
+from server.paths import cache_dir
+from server.profiles import Profile
+
+if TYPE_CHECKING:
+    from dflash_core import Engine, Generation, Step
+
+log = logging.getLogger(__name__)
+
+
+class ResidentHandle(QueuedHandle):
+    """One generation of the core; its events are put by the event loop on the engine thread's behalf."""
+
+    def __init__(self, generation: Generation) -> None:
+        super().__init__()
+        self.generation = generation
+        self.counted = Statistics()  # what metrics have seen of it; engine thread only
+
+    def cancel(self) -> None:
+        self.generation.cancel()
+
+    def set_priority(self, priority: int) -> None:
+        self.generation.priority = priority
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    engine: Engine
+    tokenizer: PromptTokenizer
+
+
+class ResidentBackend:
+    """A model of ours behind the backend contract.
+
+    All of the engine's work is done in one thread, from loading on, so the event loop answers health and
+    takes cancellations meanwhile. Loading that fails leaves a process that says why.
+    """
+
+    def __init__(self, profile: Profile, metrics: Metrics) -> None:
+        self.name = profile.name
+        self._profile = profile
+        self._metrics = metrics
+        self._health = EngineHealth(
+            state="loading", progress=0.0, reason="starting", profile=profile.name, kind="resident"
+        )
+        self._loaded: _Loaded | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # Held while a generation is queued and its handle noted, so that no step of it goes unheard.
+        self._lock = threading.Lock()
+        self._handles: dict[int, ResidentHandle] = {}
+        self._wake = threading.Event()
+        self._stopping = False
+        self._units = 0
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        # A daemon: a load that is under way cannot be interrupted and must not hold up the end.
+        threading.Thread(target=self._run, name="engine", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        with self._lock:
+            for handle in self._handles.values():
+                handle.cancel()
+        self._wake.set()
+
+    def health(self) -> EngineHealth:
+        return self._health
+
+    def units_done(self) -> int:
+        return self._units
+
+    def submit(self, request: CompletionRequest) -> ResidentHandle:
+        from dflash_core import DFlashError, GenerationRequest
+
+        assert self._loaded is not None, "the app submits only while the state is ready"
+        engine, tokenizer = self._loaded.engine, self._loaded.tokenizer
+        prompt = request.prompt if isinstance(request.prompt, list) else tokenizer.encode(request.prompt)
+        stop_ids = self._profile.prompt.stop_ids if self._profile.prompt else ()
+        try:
+            wanted = GenerationRequest(
+                prompt=prompt,
+                max_tokens=request.max_tokens,
+                temperature=request.temperature,
+                top_p=request.top_p,
+                # Without a seed two samples differ, as OpenAI's do.
+                seed=secrets.randbits(31) if request.seed is None else request.seed,
+                stop_ids=frozenset(stop_ids) | frozenset(request.stop_token_ids),
+                draft=request.draft,
+                block_size=request.block_size,
+                session=request.session,
+                heal=request.heal.encode(),
+                priority=request.priority,
+            )
+            with self._lock:
+                generation = engine.submit(wanted)
+                handle = self._handles[generation.number] = ResidentHandle(generation)
+        except DFlashError as error:
+            raise BadRequest(str(error)) from error
+        self._metrics.running.inc()
+        self._wake.set()
+        return handle
+
+    def _run(self) -> None:
+        """The engine thread: load, then work while there is work."""
+        try:
+            self._loaded = self._load()
+        except Exception as error:
+            self._fail(error)
+            return
+        described = self._loaded.engine.describe()
+        self._health = replace(
+            self._health,
+            state="ready",
+            progress=None,
+            reason="",
+            target=described["target"],
+            draft=described["draft"] or "",
+            device=described["device"],
+            dtype=described["dtype"],
+            memory=described["memory_bytes"],
+            context=described["context"],
+        )
+        log.info("ready: %s", described)
+        while not (self._stopping and not self._handles):
+            # Cleared before the look, so that a request that comes in between is seen next time.
+            self._wake.clear()
+            if not self._step(self._loaded.engine):
+                self._wake.wait()
+
+    def _load(self) -> _Loaded:
+        profile = self._profile
+        if profile.target is None or profile.prompt is None:
+            raise EngineError(f"profile {profile.name} lacks a target or a prompt section")
+        if not profile.target.path.exists():
+            raise EngineError(_missing_target(profile))
+        tokenizer = PromptTokenizer.from_file(profile.prompt.tokenizer)
+        self._progress(0.0, "importing torch")
+        from dflash_core import Engine, EngineOptions
+
+        options = EngineOptions(
+            device=profile.engine.device,
+            dtype=profile.engine.dtype,
+            context=profile.engine.context,
+            rotary_base=profile.draft.rotary_base if profile.draft else None,
+        )
+        draft = profile.draft.path if profile.draft else None
+        engine = Engine.load(profile.target.path, draft, tokenizer.token_bytes, options, self._progress)
+        return _Loaded(engine, tokenizer)
+
+    def _progress(self, share: float, what: str) -> None:
+        self._health = replace(self._health, progress=share, reason=f"loading: {what}")
+
+    def _fail(self, error: Exception) -> None:
+        reason = _reason(error)
+        # Our own errors say all there is to say; of others the log keeps where they came from.
+        log.error("loading failed: %s", reason, exc_info=None if _is_ours(error) else error)
+        self._health = replace(self._health, state="failed", progress=None, reason=reason)
+
+    def _step(self, engine: Engine) -> bool:
+        """Run one unit and hand on what came of it; False when there was nothing to do."""
+        begun = time.monotonic()
+        try:
+            step = engine.step()
+        except Exception as error:
+            self._give_up(error)
+            return True
+        if step is None:
+            return False
+        self._units += 1
+        with self._lock:
+            handle = self._handles[step.generation.number]
+        self._report(handle, step, time.monotonic() - begun)
+        return True
+
+    def _report(self, handle: ResidentHandle, step: Step, seconds: float) -> None:
+        generation = step.generation
+        now = _statistics(generation)
+        before, handle.counted = handle.counted, now
+        self._metrics.prefill.inc(now.prefill_tokens - before.prefill_tokens)
+        self._metrics.reused.inc(now.reused_tokens - before.reused_tokens)
+        if now.rounds > before.rounds:
+            self._metrics.count_round(
+                tokens=now.completion_tokens - before.completion_tokens,
+                drafted=step.block.drafted if step.block else 0,
+                accepted=step.block.accepted if step.block else 0,
+                seconds=seconds,
+            )
+        if step.block is not None:
+            block = step.block
+            self._put(handle, Round(block.text, now, block.accepted, block.drafted, tuple(block.tokens)))
+        if generation.finish is not None:
+            if generation.finish == "error":
+                log.error("a generation failed: %s", generation.error)
+            self._end(handle, Ending(generation.finish, now, generation.error))
+
+    def _give_up(self, error: Exception) -> None:
+        """The engine itself failed, whose fault is unknown: all that wait end, the engine goes on."""
+        reason = _reason(error)
+        log.error("a step failed: %s", reason, exc_info=error)
+        with self._lock:
+            waiting = list(self._handles.values())
+        for handle in waiting:
+            # Cancelled, so that the core lets go of it too.
+            handle.generation.cancel()
+            self._end(handle, Ending("error", handle.counted, reason))
+
+    def _end(self, handle: ResidentHandle, ending: Ending) -> None:
+        with self._lock:
+            self._handles.pop(handle.generation.number, None)
+        self._metrics.running.dec()
+        self._put(handle, ending)
+
+    def _put(self, handle: ResidentHandle, event: Round | Ending) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(handle.put, event)
+        except RuntimeError:
+            log.debug("the event loop has ended before the engine thread")
+
+
+def _statistics(generation: Generation) -> Statistics:
+    found = generation.stats
+    return Statistics(
+        rounds=found.rounds,
+        acceptance_length=found.acceptance_length,
+        prompt_tokens=found.prompt_tokens,
+        completion_tokens=found.completion_tokens,
+        prefill_tokens=found.prefill_tokens,
+        reused_tokens=found.reused_tokens,
+        prefill_ms=found.prefill_ms,
+        decode_ms=found.decode_ms,
+    )
+
+
+def _missing_target(profile: Profile) -> str:
+    from server.profiles.fetch import PINS
+
+    assert profile.target is not None
+    text = f"the target of profile {profile.name} is not at {profile.target.path}"
+    if any(profile.target.path == cache_dir() / place for place in PINS):
+        return f"{text}: run `dflash-lsp fetch {profile.name}`"
+    return text
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).splitlines()
+    text = lines[0] if lines else ""
+    return text if _is_ours(error) and text else f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+def _is_ours(error: Any) -> bool:
+    return isinstance(error, DflashError) or any(kind.__name__ == "DFlashError" for kind in type(error).__mro__)
