@@ -56,9 +56,7 @@ def runtime_dir() -> Path:
         raise DflashError(f"the runtime directory {path} is open to others: chmod 700 it")
     # Without an XDG_RUNTIME_DIR it lies under /tmp: the owner of the directory above could swap ours.
     if parent.st_uid not in (0, os.getuid()):
-        raise DflashError(
-            f"the directory above the runtime directory, {path.parent}, belongs to another user"
-        )
+        raise DflashError(f"the directory of the runtime directory, {path.parent}, belongs to another user")
     if parent.st_mode & 0o022 and not parent.st_mode & stat.S_ISVTX:
         raise DflashError(f"the directory of the runtime directory, {path.parent}, is open to others")
     return path

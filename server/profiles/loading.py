@@ -23,6 +23,7 @@ from server.profiles.settings import (
 )
 
 SHIPPED = Path(__file__).resolve().parent
+DEFAULT_PROFILE = "embedded"
 # The marker ids without which a format cannot be written.
 FORMAT_MARKERS = {
     "plain": (),
@@ -81,9 +82,7 @@ def _find(name_or_path: str) -> Path:
             if file.is_file():
                 return file.resolve()
     known = ", ".join(sorted({*shipped_profiles(), *own_profiles()}))
-    raise ProfileError(
-        f"no profile is named {name_or_path!r}; known are {known}, or give the path of a .toml file"
-    )
+    raise ProfileError(f"no profile is named {name_or_path!r}; known are {known}, or give the path of a .toml file")
 
 
 def _profile(file: Path, data: dict[str, Any]) -> Profile:
@@ -171,9 +170,7 @@ def _prompt(table: _Table, context: int) -> PromptSettings:
             table.fail("marker_ids", f"lacks {marker!r}, which format = {format!r} needs")
     needed = settings.budget + settings.suffix_budget + settings.max_tokens
     if needed > context:
-        table.fail(
-            "budget", f"does not fit: with suffix_budget and max_tokens {needed} tokens, context is {context}"
-        )
+        table.fail("budget", f"does not fit: with suffix_budget and max_tokens {needed} tokens, context is {context}")
     return settings
 
 

@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from server import __version__
-
 EngineKind = Literal["resident", "remote", "replay"]
 Dtype = Literal["auto", "float32", "bfloat16"]
 PromptFormat = Literal["plain", "suffix-prefix-middle", "prefix-suffix-middle"]
@@ -75,13 +73,11 @@ class Profile:
     def key(self) -> str:
         """Short hex hash of everything that decides which engine serves this profile.
 
-        The version is part of it, so that an engine of before an upgrade is not talked to after it.
-        The prompt is the server's affair and the idle time loads nothing, so neither is.
+        The prompt is the server's affair and the idle time changes nothing that is loaded, so neither counts.
         """
         engine = asdict(self.engine)
         del engine["idle_minutes"]
         parts = {
-            "version": __version__,
             "engine": engine,
             "target": self.target and asdict(self.target),
             "draft": self.draft and asdict(self.draft),

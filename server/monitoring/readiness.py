@@ -1,0 +1,175 @@
+"""Which profiles this machine can run, and why not the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from server import paths
+from server.errors import DflashError
+from server.monitoring.device import Device, machine_memory
+from server.profiles import ModelSource, Profile, load_profile, own_profiles, shipped_profiles
+
+NEEDED_PACKAGES = ("torch", "transformers", "safetensors")
+# What an engine process takes beside its weights: torch itself, buffers, a few sessions. An estimate.
+BESIDE_WEIGHTS = 700_000_000
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """One profile on this machine.
+
+    target, draft: checkpoint directories, "" when the profile names none.
+    weights: bytes of both on disk; None when one is missing.
+    reason: why it cannot run, one line; "" when it can.
+    """
+
+    profile: str
+    kind: str
+    target: str = ""
+    draft: str = ""
+    weights: int | None = None
+    reason: str = ""
+
+    @property
+    def can_run(self) -> bool:
+        """Whether nothing stands in the way."""
+        return not self.reason
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready data, `can_run` included."""
+        return {**asdict(self), "can_run": self.can_run}
+
+
+def known_profiles() -> list[str]:
+    """Names of all profiles, the user's own included."""
+    return sorted({*shipped_profiles(), *own_profiles()})
+
+
+def check_profiles(names: Iterable[str], device: Device | None = None) -> list[Readiness]:
+    """Readiness of each profile, also of one whose file is broken."""
+    found = []
+    for name in names:
+        try:
+            found.append(check_profile(load_profile(name), device))
+        except DflashError as error:
+            found.append(Readiness(profile=name, kind="", reason=str(error)))
+    return found
+
+
+def check_profile(profile: Profile, device: Device | None = None) -> Readiness:
+    """Whether this machine can run the profile. Without `device`, torch's own devices are not looked at."""
+    sources = [source for source in (profile.target, profile.draft) if source]
+    sizes = [_weights(source) for source in sources]
+    total = sum(size for size in sizes if size is not None) if sources and None not in sizes else None
+    return Readiness(
+        profile=profile.name,
+        kind=profile.engine.kind,
+        target=str(profile.target.path) if profile.target else "",
+        draft=str(profile.draft.path) if profile.draft else "",
+        weights=total,
+        reason=_reason(profile, total, device),
+    )
+
+
+def _reason(profile: Profile, weights: int | None, device: Device | None) -> str:
+    if profile.engine.kind == "replay":
+        return _recording_reason(profile)
+    if profile.engine.kind == "remote":
+        token = profile.engine.token_file
+        return f"its token file {token} does not exist" if token and not token.is_file() else ""
+    missing = next((name for name in NEEDED_PACKAGES if find_spec(name) is None), None)
+    if missing:
+        return f"the package {missing} is not installed"
+    return (
+        _target_reason(profile)
+        or _draft_reason(profile)
+        or _tokenizer_reason(profile)
+        or _device_reason(profile, device)
+        or _memory_reason(profile, weights or 0, device)
+    )
+
+
+def _recording_reason(profile: Profile) -> str:
+    from server.engine.replay import read_recording
+
+    try:
+        read_recording(profile.engine.recording or Path())
+    except DflashError as error:
+        return str(error)
+    return ""
+
+
+def _target_reason(profile: Profile) -> str:
+    from server.profiles.fetch import MANIFEST, PINS, manifest_problem
+
+    assert profile.target is not None
+    path = profile.target.path
+    pin = next((pin for place, pin in PINS.items() if path == paths.cache_dir() / place), None)
+    remedy = f": dflash-lsp fetch {profile.name}" if pin else ""
+    if _weights(profile.target) is None:
+        return f"its target is not at {path}{remedy}"
+    if pin or (path / MANIFEST).exists():
+        problem = manifest_problem(path, pin)
+        return f"its target at {path} is damaged, {problem}{remedy}" if problem else ""
+    return ""
+
+
+def _draft_reason(profile: Profile) -> str:
+    if profile.draft and _weights(profile.draft) is None:
+        return f"its draft is not at {profile.draft.path}"
+    return ""
+
+
+def _tokenizer_reason(profile: Profile) -> str:
+    from server.context.tokenizer import PromptTokenizer
+
+    assert profile.prompt is not None
+    try:
+        PromptTokenizer.from_file(profile.prompt.tokenizer)
+    except DflashError as error:
+        return str(error)
+    return ""
+
+
+def _device_reason(profile: Profile, device: Device | None) -> str:
+    if device is None:
+        return ""
+    if device.error:
+        return device.error
+    wanted, _, index = profile.engine.device.partition(":")
+    if wanted == "cuda" and len(device.cuda) <= int(index or 0):
+        return f"device {profile.engine.device} is not there: torch finds {len(device.cuda)} GPUs"
+    if wanted == "mps" and not device.mps:
+        return "device mps is not there"
+    return ""
+
+
+def _memory_reason(profile: Profile, weights: int, device: Device | None) -> str:
+    """Weights are stored as bf16; the estimate is for those and what every engine takes beside them."""
+    wanted, _, index = profile.engine.device.partition(":")
+    gpus = device.cuda if device and not device.error else []
+    if wanted == "cuda" and not gpus:
+        return ""
+    on_gpu = bool(gpus) and wanted in ("auto", "cuda")
+    found = gpus[int(index or 0)]["memory"] if on_gpu else machine_memory()
+    limit = profile.engine.memory_limit
+    available = min(size for size in (found, limit, 2**62) if size is not None)
+    needed = weights * (2 if profile.engine.dtype == "float32" else 1) + BESIDE_WEIGHTS
+    if needed > available:
+        return f"it needs about {needed / 1e9:.1f} GB of memory, {available / 1e9:.1f} GB can be had"
+    return ""
+
+
+def _weights(source: ModelSource) -> int | None:
+    """Bytes of a checkpoint's weights; None when it is not there."""
+    try:
+        files = list(source.path.glob("*.safetensors"))
+        if not files or not (source.path / "config.json").is_file():
+            return None
+        return sum(file.stat().st_size for file in files)
+    except OSError:
+        return None
