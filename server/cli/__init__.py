@@ -55,9 +55,8 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dflash-lsp {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     called = next((argument for argument in arguments if not argument.startswith("-")), None)
-    for name in COMMANDS:
-        if called in COMMANDS and called != name:
-            continue
+    # All of them are needed only to list them, or to say that none is named so.
+    for name in (called,) if called in COMMANDS else () if "--version" in arguments else COMMANDS:
         module = import_module(f"server.cli.{name}")
         summary = (module.__doc__ or "").strip()
         command = commands.add_parser(name, help=summary, description=summary)

@@ -35,9 +35,11 @@ async def _state(name: str) -> EngineHealth | None:
 
 
 def describe(health: EngineHealth) -> str:
-    """One line about an engine. The replay engine says that it is one: its target is named so."""
+    """One line about an engine."""
+    if health.kind == "replay":
+        return ", ".join(part for part in (health.state, "replays recorded text, no model", health.reason) if part)
     done = "" if health.progress is None or health.state != "loading" else f" {health.progress:.0%}"
     pair = " with draft ".join(name for name in (health.target, health.draft) if name)
-    where = " ".join(part for part in (health.device, health.dtype) if part and part != health.target)
+    where = " ".join(part for part in (health.device, health.dtype) if part)
     memory = "" if health.memory is None else f"{health.memory / 1e6:.0f} MB"
     return ", ".join(part for part in (health.state + done, pair, where, memory, health.reason) if part)

@@ -12,16 +12,14 @@ import errno
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,7 +33,7 @@ LOCK = ".fetch.lock"
 CONVERSION = 1
 WORK_PREFIX = ".work-"
 PIECE = 1 << 20
-RAW_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
+PROGRESS_S = 0.2
 
 
 class FetchError(DflashError):
@@ -123,7 +121,7 @@ def clear_cache() -> int:
         return 0
     try:
         with _fetch_lock(wait=False):
-            freed = sum(_size(Path(folder)) for folder, _, _ in os.walk(cache))
+            freed = _size_below(cache)
             for entry in cache.iterdir():
                 if entry.is_dir() and not entry.is_symlink():
                     shutil.rmtree(entry)
@@ -182,48 +180,55 @@ def _make(pin: WheelPin, target: Path, source: Path | None, work: Path) -> None:
 
 def _download(pin: WheelPin, work: Path) -> Path:
     """Run pip in a process of its own, so that the user's index, proxy and certificate settings hold."""
-    folder, scratch = work / "wheel", work / "pip"
+    folder, scratch, said = work / "wheel", work / "pip", work / "pip.txt"
     folder.mkdir()
     scratch.mkdir()
-    raw = _pip_reports_progress()
     command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
-    command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "raw" if raw else "off"]
+    command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
     command += ["-d", str(folder), pin.requirement]
+    # pip's own temporary files lie in our work directory, so that they go with it and can be measured:
+    # not every version of pip reports its progress to a program.
+    environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch)}
     _say(f"downloading {pin.requirement}, {megabytes(pin.wheel_size)}")
-    output: list[str] = []
-    # pip's own temporary files lie in our work directory, so that they go with it.
-    environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "PYTHONUNBUFFERED": "1"}
-    with (
-        _bar("downloading", "B") as bar,
-        subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as pip,
-    ):
+    with said.open("wb") as output, _bar("downloading", "B", pin.wheel_size) as bar:
+        pip = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
         try:
-            assert pip.stdout is not None
-            for line in pip.stdout:
-                if match := RAW_PROGRESS.search(line):
-                    _advance(bar, int(match[1]), int(match[2]))
-                else:
-                    output.append(line.strip())
+            while _still_runs(pip):
+                _advance(bar, max(bar.n, _size_below(scratch), _size_below(folder)), pin.wheel_size)
         except BaseException:
             pip.kill()
+            pip.wait()
             raise
     wheel = folder / pin.wheel_name
     if pip.returncode != 0 or not wheel.is_file():
-        raise FetchError(_pip_failure(pin, output))
+        raise FetchError(_pip_failure(pin, said.read_text(encoding="utf-8", errors="replace").splitlines()))
     return wheel
 
 
+def _still_runs(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        process.wait(timeout=PROGRESS_S)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def _size_below(directory: Path) -> int:
+    """Bytes of all files below; one that goes away meanwhile does not count."""
+    size = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with suppress(OSError):
+                size += (Path(folder) / name).stat().st_size
+    return size
+
+
 def _pip_failure(pin: WheelPin, output: list[str]) -> str:
-    reasons = [line.removeprefix("ERROR: ") for line in output if line.startswith("ERROR: ")]
-    reason = (reasons[0] if reasons else output[-1] if output else "pip said nothing").rstrip(".")
+    lines = [line.strip() for line in output if line.strip()]
+    reasons = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    reason = [*reasons, *lines[-1:], "pip said nothing"][0].rstrip(".")
     if "No module named pip" in reason:
         reason = "this Python has no pip"
     if "No space left" in reason:
@@ -232,14 +237,6 @@ def _pip_failure(pin: WheelPin, output: list[str]) -> str:
         f"{pin.requirement} could not be downloaded ({reason}): check the network and pip's settings, "
         f"or give {pin.wheel_name} with --from PATH"
     )
-
-
-def _pip_reports_progress() -> bool:
-    try:
-        major, minor = metadata.version("pip").split(".")[:2]
-        return (int(major), int(minor)) >= (24, 1)
-    except (metadata.PackageNotFoundError, ValueError):
-        return False
 
 
 def _given(pin: WheelPin, source: Path) -> Path:
