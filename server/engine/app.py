@@ -49,12 +49,19 @@ class EngineApp:
                 Route("/health", self._health, methods=["GET"]),
                 Route("/metrics", self._metrics_text, methods=["GET"]),
             ],
-            exception_handlers={BadRequest: _bad_request, HTTPException: _http_error, Exception: _unexpected},
+            exception_handlers={
+                BadRequest: _bad_request,
+                HTTPException: _http_error,
+                ClientDisconnect: _nobody_there,
+                Exception: _unexpected,
+            },
         )
 
     def idle_seconds(self) -> float:
-        """Seconds since a completion was last asked for or ended; 0.0 while one runs."""
-        return 0.0 if self._running else time.monotonic() - self._last_request
+        """Seconds since a completion was last asked for or ended; 0.0 while one runs or the model loads."""
+        if self._running or self._backend.health().state == "loading":
+            self._last_request = time.monotonic()
+        return time.monotonic() - self._last_request
 
     def health(self) -> EngineHealth:
         """The backend's health, with the version and process that serve it."""
@@ -241,7 +248,7 @@ def _json(value: object) -> str:
 
 
 async def _json_body(request: Request) -> object:
-    body = b""
+    body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > BODY_LIMIT:
@@ -270,7 +277,10 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return response
 
 
+async def _nobody_there(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # the client left while it was still asking
+
+
 async def _unexpected(request: Request, error: Exception) -> Response:
-    if not isinstance(error, ClientDisconnect):
-        log.error("%s failed: %s", request.url.path, type(error).__name__)
+    log.error("%s failed: %s", request.url.path, type(error).__name__)
     return error_response(500, "the engine failed to answer; its log says more", "internal_error")

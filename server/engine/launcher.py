@@ -25,6 +25,7 @@ HEALTH_POLL_S = 0.2
 # A loser of the race waits this long for the winner to listen before it tries again itself.
 RETRY_S = 3.0
 STOP_S = 10.0
+FAILED_STAYS_S = 3.0
 LOG_LIMIT = 1 << 20  # bytes; a longer log is put aside when an engine starts
 
 
@@ -37,38 +38,51 @@ async def ensure_engine(
 ) -> EngineClient:
     """A client of the profile's engine, which is started, detached, when none runs.
 
-    `on_health` hears each state and progress while it loads. With `wait_ready` false the client comes as
-    soon as the engine answers, though it may still be loading. EngineError says in one line why not.
+    `on_health` hears each change of state and progress while it loads. With `wait_ready` false the client
+    comes as soon as the engine answers, though it may still be loading. `timeout_s` is the longest time
+    without any progress, since a large model loads for minutes. EngineError says in one line why not.
     """
     if profile.engine.kind == "remote":
         return EngineClient(_remote_endpoint(profile))
-    deadline = time.monotonic() + timeout_s
     files = EngineFiles.of(profile)
     client, health = await _reach(files)
-    if client is not None and health is not None and _must_be_replaced(health):
+    if client is not None and health is not None and _must_be_replaced(health, files):
         await client.aclose()
         await stop_engine(profile)
         client = None
-    if client is None:
-        client, health = await _start(profile, files, deadline)
-    assert health is not None
+    if client is None or health is None:
+        client, health = await _start(profile, files, time.monotonic() + timeout_s)
     try:
-        while True:
-            if on_health is not None:
-                on_health(health)
-            if health.state == "failed":
-                raise EngineError(health.reason or "the engine failed without saying why")
-            if not wait_ready or health.state != "loading":
-                return client
-            if time.monotonic() > deadline:
-                raise EngineError(f"the engine is still loading after {timeout_s:.0f} s: {health.reason}")
-            await asyncio.sleep(HEALTH_POLL_S)
-            # Loading can keep the whole process busy for a while; only the time limit ends the wait.
-            with contextlib.suppress(EngineStalled):
-                health = await client.health()
+        await _loaded(client, health, on_health or (lambda health: None), wait_ready, timeout_s)
     except BaseException:
         await client.aclose()
         raise
+    return client
+
+
+async def _loaded(
+    client: EngineClient,
+    health: EngineHealth,
+    on_health: Callable[[EngineHealth], None],
+    wait_ready: bool,
+    timeout_s: float,
+) -> None:
+    """Wait until the engine is ready. EngineError when it fails, or makes no progress for `timeout_s`."""
+    told, changed = None, time.monotonic()
+    while True:
+        if health != told:
+            told, changed = health, time.monotonic()
+            on_health(health)
+        if health.state == "failed":
+            raise EngineError(health.reason or "the engine failed without saying why")
+        if not wait_ready or health.state != "loading":
+            return
+        if time.monotonic() > changed + timeout_s:
+            raise EngineError(f"the engine has made no progress for {timeout_s:.0f} s: {health.reason}")
+        await asyncio.sleep(HEALTH_POLL_S)
+        # Loading can keep the whole process busy for a while; only the time limit ends the wait.
+        with contextlib.suppress(EngineStalled):
+            health = await client.health()
 
 
 async def running_engine(profile: Profile) -> EngineClient | None:
@@ -127,29 +141,38 @@ def _remote_endpoint(profile: Profile) -> Endpoint:
 
 
 async def _reach(files: EngineFiles) -> tuple[EngineClient, EngineHealth] | tuple[None, None]:
-    """The engine that the record names, if it answers."""
+    """The engine that the record names, if it answers; the record of a dead one may point anywhere."""
     record = files.read_record()
     endpoint = None if record is None else endpoint_of(record)
-    if endpoint is None:
+    if record is None or endpoint is None:
         return None, None
     client = EngineClient(endpoint)
     try:
-        return client, await client.health()
-    except (EngineUnavailable, EngineStalled):
-        await client.aclose()
-        return None, None
+        health = await client.health()
+    except EngineError:
+        health = None
     except BaseException:
         await client.aclose()
         raise
+    # After a crash another program may listen on the port: the user's text must not go there.
+    if health is None or health.pid != record.pid:
+        await client.aclose()
+        return None, None
+    return client, health
 
 
-def _must_be_replaced(health: EngineHealth) -> bool:
+def _must_be_replaced(health: EngineHealth, files: EngineFiles) -> bool:
     """Whether an engine that was found running cannot serve us.
 
-    A failed one stays only to say why; what it lacked may be there now. A newer version serves older
-    clients: were it replaced too, two windows of two versions would take turns ending each other's engine.
+    A failed one stays only to say why; what it lacked may be there now, but asked at every key it must not
+    be started at every key. A newer version serves older clients: were it replaced too, two windows of two
+    versions would take turns ending each other's engine.
     """
-    return health.state == "failed" or _version(health.version) < _version(__version__)
+    record = files.read_record()
+    age_s = time.time() - record.started if record else 0.0
+    if health.state == "failed":
+        return age_s > FAILED_STAYS_S
+    return _version(health.version) < _version(__version__)
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -200,7 +223,7 @@ def _spawn(profile: Profile, files: EngineFiles) -> _Child:
             command,
             # A directory of ours: nothing in the user's workspace is imported or found by name.
             cwd=files.directory,
-            env=os.environ | engine_environment(profile.engine.threads),
+            env=os.environ | engine_environment(profile.engine.threads, os.environ),
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
             stderr=descriptor,

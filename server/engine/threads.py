@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 MOST_THREADS = 8  # a few rows at a time gain nothing from more, and the editor needs cores too
 
 
-def engine_environment(threads: int | None) -> dict[str, str]:
-    """Variables for an engine process.
+def engine_environment(threads: int | None, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Variables for an engine process: the profile's threads, else those the user's environment names.
 
     Spinning OpenMP threads beside one busy process were measured 30 times slower, hence "passive".
     """
+    own_choice = inherited.get("OMP_NUM_THREADS") or min(physical_cores(), MOST_THREADS)
     return {
         "OMP_WAIT_POLICY": "passive",
-        "OMP_NUM_THREADS": str(threads or min(physical_cores(), MOST_THREADS)),
+        "OMP_NUM_THREADS": str(threads or own_choice),
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
     }

@@ -32,9 +32,8 @@ def main() -> int:
             lock.acquire()
         except Timeout:
             return ALREADY_RUNS
-        # Also for a start by hand; what the user has set stands.
-        for name, value in engine_environment(profile.engine.threads).items():
-            os.environ.setdefault(name, value)
+        # The launcher has done this too; a start by hand needs it as well, before torch is imported.
+        os.environ.update(engine_environment(profile.engine.threads, os.environ))
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         # Only the holder of the lock pays for the rest.
         from server.engine.resident.process import serve

@@ -1,0 +1,86 @@
+"""Real engine processes for tests: each test module gets directories and engines of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from server.engine.client import EngineClient
+from server.engine.launcher import stop_engine
+from server.profiles import Profile, load_profile
+
+# 200 rounds of 20 ms: long enough that only a cancellation ends it early.
+LONG = [f"line {number}\n" for number in range(200)]
+CANCELLED = 'dflash_requests_total{finish="cancelled"}'
+ENTRIES = [
+    {"after": "long:\n", "text": "".join(LONG), "chunks": LONG, "delay_ms": 20},
+    {"after": "short:\n", "text": "one two three", "chunks": ["one ", "two ", "three"]},
+    {"after": "stop:\n", "text": "abc<end>def", "chunks": ["ab", "c<", "en", "d>d", "ef"]},
+    {"after": "odd:\n", "text": "a\u2028b\x0bc\x0cd\x85e\n😀ü", "chunks": ["a\u2028b\x0b", "c\x0cd\x85e\n", "😀ü"]},
+    {"after": "slow:\n", "text": "0123456789", "chunks": list("0123456789"), "delay_ms": 50},
+]
+
+
+@contextmanager
+def own_directories() -> Iterator[Path]:
+    """Config, cache, runtime and log directories that nobody else uses; short, for a socket path must be."""
+    root = Path(tempfile.mkdtemp(prefix="dflash-"))
+    with pytest.MonkeyPatch.context() as environment:
+        for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+            folder = root / name.removeprefix("XDG_").lower()
+            folder.mkdir(mode=0o700)
+            environment.setenv(name, str(folder))
+        try:
+            yield root
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def replay_profile(folder: Path, entries: list[dict[str, object]] | None = None, more: str = "") -> Profile:
+    """A replay profile in `folder` with its recording; `more` is added to its [engine] table."""
+    recording = folder / "recording.jsonl"
+    recording.write_text("\n".join(json.dumps(entry) for entry in entries or ENTRIES), encoding="utf-8")
+    file = folder / "taped.toml"
+    file.write_text(f'[engine]\nkind = "replay"\nrecording = "recording.jsonl"\n{more}\n')
+    return load_profile(str(file))
+
+
+def stop(profile: Profile) -> bool:
+    return asyncio.run(stop_engine(profile))
+
+
+async def count(client: EngineClient, name: str) -> float:
+    """The value of one series in /metrics; 0.0 when it is not there yet."""
+    return value(await client.metrics(), name)
+
+
+def value(metrics: str, name: str) -> float:
+    found = re.search(rf"^{re.escape(name)} (\S+)$", metrics, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+async def rounds_when_ended(client: EngineClient, ended_before: float) -> float:
+    """Rounds counted in the first /metrics that shows one more cancelled request than before."""
+    for _ in range(400):
+        text = await client.metrics()
+        if value(text, CANCELLED) > ended_before:
+            return value(text, "dflash_rounds_total")
+        await asyncio.sleep(0.01)
+    raise AssertionError("the request was not cancelled")
+
+
+async def nothing_runs(client: EngineClient) -> None:
+    """Wait until the engine has no request left."""
+    for _ in range(400):
+        if await count(client, "dflash_running_requests") == 0:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("a request still runs")
