@@ -95,15 +95,14 @@ def _make_plain(data: Any) -> list[bytes]:
     added_ids = {token["id"] for token in added}
     data["added_tokens"] = []
     data["post_processor"] = None
-    # With `ignore_merges` a word that is a whole vocabulary entry is that token, so a marker must not be one.
-    for token in added:
-        if len(token["content"]) > 1 and token["content"] not in merged:
-            vocabulary.pop(token["content"], None)
     alphabet = byte_alphabet()
+    # With `ignore_merges` a word that is a whole vocabulary entry is that token, so a marker must not be one.
+    # What merging ordinary characters gives is ordinary text and stays, also where the file calls it added.
+    for content in (token["content"] for token in added):
+        if content not in merged and content not in alphabet:
+            vocabulary.pop(content, None)
     token_bytes = [b""] * (1 + max([*vocabulary.values(), *added_ids]))
     for text, id in vocabulary.items():
-        if id in added_ids:
-            continue
         if not all(character in alphabet for character in text):
             raise _NotByteLevel(f"token {id} is not written in the byte alphabet")
         token_bytes[id] = bytes(alphabet[character] for character in text)

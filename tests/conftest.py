@@ -1,0 +1,61 @@
+"""Fixtures that every test may use: the real target, and directories that are nobody else's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from server import paths
+
+# Taken before any test changes the environment: the user's own cache, where the real weights are.
+REAL_CACHE = paths.cache_dir()
+REAL_ENVIRONMENT = dict(os.environ)
+
+
+@pytest.fixture(scope="session")
+def embedded_target() -> Path:
+    """Directory of the real converted target, fetched by the real command when it is not there."""
+    command = [sys.executable, "-P", "-m", "server", "fetch", "embedded"]
+    done = subprocess.run(command, env=REAL_ENVIRONMENT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return REAL_CACHE / "embedded" / "target"
+
+
+@pytest.fixture
+def private_dirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Cache, config, runtime and state directories of this test alone; returns the directory of them all.
+
+    Its path is short, because a socket's path must be. Engines that were started here are ended with it.
+    """
+    # Not tmp_path, and not the system's own temporary directory, which is long on some systems.
+    root = Path(tempfile.mkdtemp(prefix="dl-", dir="/tmp" if Path("/tmp").is_dir() else None))
+    for name in ("CACHE", "CONFIG", "RUNTIME", "STATE"):
+        directory = root / name.lower()
+        directory.mkdir(mode=0o700)
+        monkeypatch.setenv(f"XDG_{name}_DIR" if name == "RUNTIME" else f"XDG_{name}_HOME", str(directory))
+    try:
+        yield root
+    finally:
+        for record in root.glob("runtime/dflash-lsp/engine-*.json"):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                os.kill(json.loads(record.read_text(encoding="utf-8"))["pid"], signal.SIGTERM)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def private_target(private_dirs: Path, embedded_target: Path) -> Path:
+    """Private directories whose cache holds the real target, by a link; returns the link."""
+    link = paths.cache_dir() / "embedded" / "target"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(embedded_target)
+    return link
