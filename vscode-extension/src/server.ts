@@ -107,7 +107,7 @@ export class Server {
     const wait = this.budget.take(Date.now());
     if (wait === undefined) {
       this.process = undefined;
-      this.fail(lastWords(server, how));
+      this.fail(`the server ${how}${server.lastLine && `: ${server.lastLine}`}`);
       return;
     }
     this.log.warn(`The server ${how}; starting it again in ${wait} ms`);
