@@ -1,0 +1,27 @@
+"""How parameters of our fused modules are called in published checkpoints."""
+
+from __future__ import annotations
+
+from dflash_core.configs import LayerSpec
+
+_FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+_RENAMED = {"self_attn.sinks": "self_attn.attention_sink_bias", "embed_tokens": "embed_tokens.weight"}
+
+
+def checkpoint_names(parameter: str) -> list[str]:
+    """The published names whose tensors, joined along rows, make up a parameter of ours (without a prefix)."""
+    for ours, theirs in _RENAMED.items():
+        if parameter.endswith(ours):
+            return [parameter.removesuffix(ours) + theirs]
+    for fused, parts in _FUSED.items():
+        if f".{fused}." in parameter:
+            return [parameter.replace(fused, part) for part in parts]
+    return [parameter]
+
+
+def part_rows(parameter: str, spec: LayerSpec) -> list[int]:
+    """Rows of each tensor that `checkpoint_names` lists for a fused parameter of a layer."""
+    if ".qkv_proj." in parameter:
+        kv = spec.num_kv_heads * spec.head_dim
+        return [spec.num_heads * spec.head_dim, kv, kv]
+    return [spec.intermediate_size] * 2

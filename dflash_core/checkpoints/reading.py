@@ -1,0 +1,117 @@
+"""Reads a folder of safetensors into a module; anything odd is one clear line and nothing is half loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from dflash_core.checkpoints.names import checkpoint_names
+from dflash_core.errors import CheckpointError
+
+Progress = Callable[[float], None]
+"""Called with the share done, 0 to 1."""
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json of a checkpoint folder."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise CheckpointError(f"no checkpoint at {folder}: config.json is missing")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{path} is not a JSON object")
+    return config
+
+
+class TensorFolder:
+    """The tensors of a checkpoint folder by name, over one or several safetensors files; read only when asked for."""
+
+    def __init__(self, folder: Path, prefix: str = "") -> None:
+        """`prefix` is put before every name asked for when the checkpoint has it ("model.")."""
+        self.folder = folder
+        self._files: dict[str, Any] = {}
+        paths = sorted(folder.glob("*.safetensors"))
+        if not paths:
+            raise CheckpointError(f"no checkpoint at {folder}: no .safetensors file")
+        for path in paths:
+            try:
+                reader = safe_open(path, framework="pt")
+                self._files |= dict.fromkeys(reader.keys(), reader)
+            except (SafetensorError, OSError) as error:
+                raise CheckpointError(f"{path} is damaged: {error}") from error
+        self._prefix = prefix if any(name.startswith(prefix) for name in self._files) else ""
+
+    def names(self) -> set[str]:
+        return {name.removeprefix(self._prefix) for name in self._files}
+
+    def __contains__(self, name: str) -> bool:
+        return self._key(name) in self._files
+
+    def read(self, name: str) -> Tensor:
+        key = self._key(name)
+        if key not in self._files:
+            raise CheckpointError(f"{self.folder}: tensor {name} is missing")
+        return self._files[key].get_tensor(key)
+
+    def _key(self, name: str) -> str:
+        prefixed = self._prefix + name
+        return prefixed if prefixed in self._files else name
+
+
+def load_module(
+    module: nn.Module,
+    tensors: TensorFolder,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    skip: frozenset[str] = frozenset(),
+    ignored: Callable[[str], bool] = lambda name: False,
+    progress: Progress = lambda share: None,
+) -> None:
+    """Gives every parameter of a module built on `meta` its tensor, joined from published parts, checked and cast.
+
+    skip: parameters the caller fills himself. ignored: published names that are knowingly left unread; any other
+    unread tensor is an error, because it means the module computes something else than the checkpoint's model.
+    """
+    loaded: dict[str, Tensor] = {}
+    unread = tensors.names()
+    parameters = dict(module.named_parameters())
+    for done, (name, parameter) in enumerate(parameters.items()):
+        progress(done / len(parameters))
+        if name in skip:
+            continue
+        names = checkpoint_names(name)
+        parts = [tensors.read(part) for part in names]
+        unread -= set(names)
+        for part_name, part in zip(names, parts, strict=True):
+            if not part.is_floating_point():
+                raise CheckpointError(f"{tensors.folder}: tensor {part_name} has type {part.dtype}, not a float type")
+        fits = sum(part.shape[0] for part in parts) == parameter.shape[0] and all(
+            part.shape[1:] == parameter.shape[1:] for part in parts
+        )
+        if not fits:
+            got = " + ".join(str(list(part.shape)) for part in parts)
+            raise CheckpointError(
+                f"{tensors.folder}: tensor {' + '.join(names)} has shape {got}, "
+                f"config.json makes it {list(parameter.shape)}"
+            )
+        whole = torch.cat(parts) if len(parts) > 1 else parts[0]
+        if not torch.isfinite(whole).all():
+            raise CheckpointError(f"{tensors.folder}: tensor {' + '.join(names)} holds values that are not finite")
+        loaded[name] = whole.to(device=device, dtype=dtype)
+    extra = sorted(name for name in unread if not ignored(name))
+    if extra:
+        raise CheckpointError(f"{tensors.folder}: tensor {extra[0]} is not part of this model ({len(extra)} such)")
+    for name, tensor in loaded.items():
+        owner, _, leaf = name.rpartition(".")
+        setattr(module.get_submodule(owner), leaf, nn.Parameter(tensor, requires_grad=False))
+    progress(1.0)

@@ -1,0 +1,36 @@
+"""Loads a target from a Hugging Face folder (config.json and safetensors)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from dflash_core.checkpoints.reading import Progress, TensorFolder, load_module, read_config
+from dflash_core.configs import target_spec
+from dflash_core.target import Target
+
+
+def load_target(
+    folder: Path,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    progress: Progress = lambda share: None,
+) -> Target:
+    """Returns the target ready to run. Raises CheckpointError with one line that names file and tensor."""
+    device = torch.device(device)
+    spec = target_spec(read_config(folder))
+    with torch.device("meta"):
+        target = Target(spec)
+    load_module(
+        target,
+        TensorFolder(folder, prefix="model."),
+        device=device,
+        dtype=dtype,
+        # A tied head may be stored all the same; old checkpoints also store their rotary frequencies.
+        ignored=lambda name: (spec.tied_embeddings and name == "lm_head.weight") or name.endswith("inv_freq"),
+        progress=progress,
+    )
+    target.rotary.to(device)
+    return target.eval().requires_grad_(False)

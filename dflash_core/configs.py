@@ -1,0 +1,260 @@
+"""What a checkpoint's config.json means: one layer spec, a target spec, a draft spec.
+
+A model family is a spec plus a name map (`checkpoints/names.py`), never a class of its own. The keys read here are
+those of published Hugging Face configs and of the DFlash drafts (z-lab and Xiaomi).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dflash_core.errors import CheckpointError, IncompatiblePairError
+
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerSpec:
+    """One decoder layer: grouped-query attention and a gated MLP, pre-norm."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    qk_norm: bool = False
+    qkv_bias: bool = False
+    sinks: bool = False
+    """A learned logit per head that joins the softmax denominator and is dropped after it."""
+    value_scale: float = 1.0
+    """Factor on the values, applied after their projection and before they are cached."""
+    window: int | None = None
+    """Positions a query sees back, itself included; None is full attention."""
+    causal: bool = True
+    """False: every row of a block also sees the rows after it (a draft's block)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotarySpec:
+    """Rotary position embedding of the first `dim` channels of a head, half-split layout."""
+
+    dim: int
+    base: float
+    scaling: Mapping[str, Any] | None = None
+    """`rope_parameters` of a scaled type (llama3, yarn, ...) with the keys transformers documents; None is unscaled."""
+    max_positions: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetSpec:
+    family: str
+    vocab_size: int
+    layers: tuple[LayerSpec, ...]
+    rotary: RotarySpec
+    tied_embeddings: bool
+    max_positions: int
+    eos_token_ids: tuple[int, ...] = ()
+
+    @property
+    def hidden_size(self) -> int:
+        return self.layers[0].hidden_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftSpec:
+    """A DFlash draft: no embedding and no head of its own, fed by hidden states of its target's layers.
+
+    `target_layer_ids` i is the OUTPUT of target layer i, before the final norm also for the last layer.
+    """
+
+    vocab_size: int
+    layers: tuple[LayerSpec, ...]
+    rotary: RotarySpec
+    block_size: int
+    """Rows of one block: the anchor and block_size - 1 masks."""
+    target_layer_ids: tuple[int, ...]
+    num_target_layers: int
+    mask_token_id: int
+    config: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The config.json this spec was read from, kept so that a draft is saved with every key it came with."""
+
+    @property
+    def hidden_size(self) -> int:
+        return self.layers[0].hidden_size
+
+
+_TARGET_FAMILIES: dict[str, dict[str, bool]] = {
+    "llama": {},
+    "qwen2": {"qkv_bias": True},
+    "qwen3": {"qk_norm": True},
+}
+
+
+def target_spec(config: Config) -> TargetSpec:
+    """Reads a target's config.json. Raises CheckpointError for a family or option that the stack does not compute."""
+    family = str(config.get("model_type", "?"))
+    if family not in _TARGET_FAMILIES:
+        known = ", ".join(_TARGET_FAMILIES)
+        raise CheckpointError(f"target: model_type {family!r} is not supported (supported: {known})")
+    if config.get("hidden_act", "silu") != "silu":
+        raise CheckpointError(f"target: hidden_act {config['hidden_act']!r} is not supported (only silu)")
+    if config.get("mlp_bias"):
+        raise CheckpointError("target: mlp_bias is not supported")
+    if config.get("attention_bias") and family != "qwen2":
+        raise CheckpointError(f"target: attention_bias is not supported for {family}")
+    if config.get("use_sliding_window"):
+        raise CheckpointError("target: sliding-window layers are not supported for this family")
+    layer = _layer(config, **_TARGET_FAMILIES[family])
+    eos = config.get("eos_token_id")
+    return TargetSpec(
+        family=family,
+        vocab_size=_int(config, "vocab_size"),
+        layers=(layer,) * _int(config, "num_hidden_layers"),
+        rotary=_rotary(config, layer.head_dim),
+        tied_embeddings=bool(config.get("tie_word_embeddings", False)),
+        max_positions=_int(config, "max_position_embeddings"),
+        eos_token_ids=tuple(eos) if isinstance(eos, list) else () if eos is None else (int(eos),),
+    )
+
+
+def draft_spec(config: Config, *, rotary_base: float | None = None) -> DraftSpec:
+    """Reads a draft's config.json (z-lab layout; keys in `dflash_config` win over the top level).
+
+    `rotary_base` overrides the config's own, because published MiMo drafts contradict themselves about it.
+    """
+    nested = config.get("dflash_config") or {}
+
+    def value(key: str, default: Any = None) -> Any:
+        return nested.get(key, config.get(key, default))
+
+    num_layers = _int(config, "num_hidden_layers")
+    base = _layer(
+        config,
+        qk_norm=True,
+        sinks=bool(value("attention_sink_bias") or value("add_swa_attention_sink_bias") or False),
+        value_scale=float(value("attention_value_scale") or 1.0),
+    )
+    layer_types = config.get("layer_types")
+    window = value("swa_window_size") or config.get("sliding_window")
+    if layer_types is None:
+        layer_types = ["sliding_attention" if value("use_swa") else "full_attention"] * num_layers
+        implied_causal = False  # use_swa without layer_types is the MiMo case: a window, not causal
+    else:
+        implied_causal = True  # a layer listed as sliding is causal unless the config says otherwise
+    if len(layer_types) != num_layers:
+        raise CheckpointError(
+            f"draft: layer_types lists {len(layer_types)} layers, num_hidden_layers says {num_layers}"
+        )
+    causal = value("is_causal", value("causal"))
+    layers = []
+    for kind in layer_types:
+        if kind not in ("full_attention", "sliding_attention"):
+            raise CheckpointError(f"draft: layer type {kind!r} is not supported")
+        sliding = kind == "sliding_attention"
+        if sliding and not window:
+            raise CheckpointError("draft: a sliding_attention layer needs sliding_window or swa_window_size")
+        layers.append(
+            LayerSpec(
+                **{
+                    **base.__dict__,
+                    "window": int(window or 0) if sliding else None,
+                    "causal": bool(causal) if causal is not None else sliding and implied_causal,
+                }
+            )
+        )
+    num_target_layers = int(value("num_target_layers") or 0)
+    ids = value("target_layer_ids")
+    if ids is None and num_target_layers:
+        ids = default_target_layer_ids(num_layers, num_target_layers)
+    if not ids:
+        raise CheckpointError("draft: config.json names neither target_layer_ids nor num_target_layers")
+    mask = value("mask_token_id")
+    if mask is None:
+        raise CheckpointError("draft: config.json has no mask_token_id")
+    block_size = int(value("block_size") or 16)
+    if block_size < 2:
+        raise CheckpointError(f"draft: block_size {block_size} leaves nothing to draft")
+    return DraftSpec(
+        vocab_size=_int(config, "vocab_size"),
+        layers=tuple(layers),
+        rotary=_rotary(config, base.head_dim, base_override=rotary_base),
+        block_size=block_size,
+        target_layer_ids=tuple(int(i) for i in ids),
+        num_target_layers=num_target_layers,
+        mask_token_id=int(mask),
+        config=dict(config),
+    )
+
+
+def default_target_layer_ids(num_draft_layers: int, num_target_layers: int) -> list[int]:
+    """The published rule for a draft that names no layers: evenly spaced from layer 1 to layer n - 3."""
+    if num_draft_layers == 1:
+        return [num_target_layers // 2]
+    first, last = 1, num_target_layers - 3
+    return [round(first + i * (last - first) / (num_draft_layers - 1)) for i in range(num_draft_layers)]
+
+
+def check_pair(target: TargetSpec, draft: DraftSpec) -> None:
+    """Raises IncompatiblePairError, naming the first property in which the draft does not fit the target."""
+    if draft.hidden_size != target.hidden_size:
+        raise IncompatiblePairError(
+            f"draft does not fit its target: hidden size {draft.hidden_size}, target has {target.hidden_size}"
+        )
+    if draft.vocab_size != target.vocab_size:
+        raise IncompatiblePairError(
+            f"draft does not fit its target: vocabulary of {draft.vocab_size}, target has {target.vocab_size}"
+        )
+    n = len(target.layers)
+    if draft.num_target_layers and draft.num_target_layers != n:
+        raise IncompatiblePairError(
+            f"draft does not fit its target: made for {draft.num_target_layers} layers, target has {n}"
+        )
+    outside = [i for i in draft.target_layer_ids if not 0 <= i < n]
+    if outside:
+        raise IncompatiblePairError(
+            f"draft does not fit its target: target_layer_ids {outside} are not in 0..{n - 1} of the target"
+        )
+    if not 0 <= draft.mask_token_id < target.vocab_size:
+        raise IncompatiblePairError(
+            f"draft does not fit its target: mask_token_id {draft.mask_token_id} is outside the vocabulary "
+            f"of {target.vocab_size}"
+        )
+
+
+def _layer(config: Config, **options: Any) -> LayerSpec:
+    heads = _int(config, "num_attention_heads")
+    hidden = _int(config, "hidden_size")
+    return LayerSpec(
+        hidden_size=hidden,
+        intermediate_size=_int(config, "intermediate_size"),
+        num_heads=heads,
+        num_kv_heads=int(config.get("num_key_value_heads") or heads),
+        head_dim=int(config.get("head_dim") or hidden // heads),
+        rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        **options,
+    )
+
+
+def _rotary(config: Config, head_dim: int, base_override: float | None = None) -> RotarySpec:
+    # transformers 5 writes `rope_parameters`; older configs have `rope_theta` and `rope_scaling`.
+    parameters = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    base = base_override or parameters.get("rope_theta") or config.get("rope_theta") or 10000.0
+    factor = parameters.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
+    kind = parameters.get("rope_type") or parameters.get("type") or "default"
+    scaling = None if kind == "default" else {**parameters, "rope_type": kind, "rope_theta": float(base)}
+    return RotarySpec(
+        dim=int(head_dim * factor),
+        base=float(base),
+        scaling=scaling,
+        max_positions=int(config.get("max_position_embeddings", 0)),
+    )
+
+
+def _int(config: Config, key: str) -> int:
+    value = config.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise CheckpointError(f"config.json: {key} must be a positive whole number, got {value!r}")
+    return value

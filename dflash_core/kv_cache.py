@@ -1,0 +1,80 @@
+"""Static keys and values of a model, written at their positions and masked by position.
+
+Nothing is ever cropped: a rejected row stays where it is until a later round writes its position again, and until
+then no query sees it, because every query is masked by position (decoding rule 3 of the design).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dflash_core.configs import LayerSpec
+from dflash_core.layers.attention import masked_attention
+
+_BUCKET = 64
+"""Keys are read up to the live length rounded up to this, so that shapes recur instead of growing by one."""
+
+
+class KVCache:
+    """Keys and values of every layer: two tensors [N, capacity, kv_heads, head_dim] a layer."""
+
+    def __init__(
+        self, layers: Sequence[LayerSpec], batch: int, capacity: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        # Zeros, not empty: a key that no query sees still takes part in the product, where NaN would survive the mask.
+        self.capacity = -(-capacity // _BUCKET) * _BUCKET
+        shapes = [(batch, self.capacity, spec.num_kv_heads, spec.head_dim) for spec in layers]
+        self.keys = [torch.zeros(shape, device=device, dtype=dtype) for shape in shapes]
+        self.values = [torch.zeros(shape, device=device, dtype=dtype) for shape in shapes]
+        self.batch_rows = torch.arange(batch, device=device)[:, None]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(t.nbytes for t in (*self.keys, *self.values))
+
+    def write(self, layer: int, positions: Tensor, k: Tensor, v: Tensor) -> None:
+        """positions: [N, T]; k, v: [N, T, kv_heads, head_dim]."""
+        self.keys[layer][self.batch_rows, positions] = k
+        self.values[layer][self.batch_rows, positions] = v
+
+    def read(self, layer: int, live: int) -> tuple[Tensor, Tensor]:
+        """The first `live` positions, [N, live, kv_heads, head_dim] each (views)."""
+        return self.keys[layer][:, :live], self.values[layer][:, :live]
+
+    def copy_prefix(self, source: KVCache, length: int) -> None:
+        """Takes over the first `length` positions of another cache of the same model."""
+        for mine, theirs in zip((*self.keys, *self.values), (*source.keys, *source.values), strict=True):
+            mine[:, :length] = theirs[:, :length]
+
+
+class CachedAttention:
+    """`Attend` over a KVCache: writes the new rows at their positions, then lets them see what their mask allows.
+
+    positions: [N, T], ascending; `end` is one past the highest position of the batch (known to the host).
+    A causal row sees positions up to its own. A row of a non-causal layer sees every position up to the last of its
+    batch row, which is the end of its block. A window hides what is `window` or more positions away.
+    """
+
+    def __init__(self, cache: KVCache, positions: Tensor, end: int) -> None:
+        self.cache = cache
+        self.positions = positions
+        self.live = min(-(-end // _BUCKET) * _BUCKET, cache.capacity)
+        self._masks: dict[tuple[bool, int | None], Tensor] = {}
+
+    def __call__(self, layer: int, spec: LayerSpec, sinks: Tensor | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        self.cache.write(layer, self.positions, k, v)
+        keys, values = self.cache.read(layer, self.live)
+        return masked_attention(q, keys, values, self._mask(spec.causal, spec.window), sinks)
+
+    def _mask(self, causal: bool, window: int | None) -> Tensor:
+        if (causal, window) not in self._masks:
+            queries = self.positions[:, :, None]
+            keys = torch.arange(self.live, device=self.positions.device)[None, None]
+            mask = keys <= (queries if causal else queries[:, -1:].expand_as(queries))  # [N, T, live]
+            if window is not None:
+                mask &= (queries - keys).abs() < window
+            self._masks[causal, window] = mask
+        return self._masks[causal, window]

@@ -1,0 +1,1 @@
+"""What a decoder layer computes; no cache, no loop."""

@@ -1,0 +1,81 @@
+"""Grouped-query attention: projections of new rows, and attention of few rows over many keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from dflash_core.configs import LayerSpec
+from dflash_core.layers.linear import Linear, linear
+from dflash_core.layers.rms_norm import RMSNorm
+from dflash_core.layers.rotary_embedding import Rotary, rotate
+
+Attend = Callable[[int, LayerSpec, Tensor | None, Tensor, Tensor, Tensor], Tensor]
+"""attend(layer_index, spec, sinks, q, k, v) -> [N, T, heads, head_dim].
+
+q: [N, T, heads, head_dim]; k, v: [N, T, kv_heads, head_dim], all of the NEW rows only. Who is seen besides them
+(a cache when serving, a packed batch when training) is the callable's business: layers know no cache.
+"""
+
+
+class Attention(nn.Module):
+    """Fused q, k, v projection and output projection of one layer."""
+
+    def __init__(self, spec: LayerSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.q_size = spec.num_heads * spec.head_dim
+        self.kv_size = spec.num_kv_heads * spec.head_dim
+        self.qkv_proj = Linear(spec.hidden_size, self.q_size + 2 * self.kv_size, bias=spec.qkv_bias)
+        self.o_proj = Linear(self.q_size, spec.hidden_size)
+        self.q_norm = RMSNorm(spec.head_dim, spec.rms_norm_eps) if spec.qk_norm else nn.Identity()
+        self.k_norm = RMSNorm(spec.head_dim, spec.rms_norm_eps) if spec.qk_norm else nn.Identity()
+        self.sinks = nn.Parameter(torch.empty(spec.num_heads)) if spec.sinks else None
+
+    def project(self, x: Tensor, rotary: Rotary) -> tuple[Tensor, Tensor, Tensor]:
+        """x: [N, T, hidden] -> q [N, T, heads, head_dim], k and v [N, T, kv_heads, head_dim]."""
+        q, k, v = self.qkv_proj(x).split([self.q_size, self.kv_size, self.kv_size], dim=-1)
+        q = rotate(self.q_norm(q.unflatten(-1, (-1, self.spec.head_dim))), rotary)
+        return q, *self._keys_values(k, v, rotary)
+
+    def project_keys_values(self, x: Tensor, rotary: Rotary) -> tuple[Tensor, Tensor]:
+        """Keys and values alone, by the same weights: what a draft does with its context (DFlash paper, A.3)."""
+        weight = self.qkv_proj.weight[self.q_size :]
+        bias = None if self.qkv_proj.bias is None else self.qkv_proj.bias[self.q_size :]
+        k, v = linear(x, weight, bias).split([self.kv_size, self.kv_size], dim=-1)
+        return self._keys_values(k, v, rotary)
+
+    def _keys_values(self, k: Tensor, v: Tensor, rotary: Rotary) -> tuple[Tensor, Tensor]:
+        k = rotate(self.k_norm(k.unflatten(-1, (-1, self.spec.head_dim))), rotary)
+        v = v.unflatten(-1, (-1, self.spec.head_dim))
+        return k, v if self.spec.value_scale == 1.0 else v * self.spec.value_scale
+
+
+def masked_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, sinks: Tensor | None = None) -> Tensor:
+    """Attention of T query rows over S keys under a boolean mask (True: seen).
+
+    q: [N, T, heads, head_dim]; k, v: [N, S, kv_heads, head_dim]; mask: [N, T, S]; sinks: [heads].
+    Returns [N, T, heads, head_dim].
+    """
+    n, rows, heads, head_dim = q.shape
+    kv_heads = k.shape[2]
+    group = heads // kv_heads
+    # The heads of a group share their keys, so they are folded into query rows: one product reads each key once.
+    q = (
+        q.reshape(n, rows, kv_heads, group, head_dim)
+        .permute(0, 2, 3, 1, 4)
+        .reshape(n, kv_heads, group * rows, head_dim)
+    )
+    k, v = k.transpose(1, 2), v.transpose(1, 2)
+    mask = mask[:, None].repeat(1, 1, group, 1)  # [N, 1, group * T, S]
+    if sinks is None:
+        out = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    else:
+        scores = (q @ k.transpose(-1, -2)).float() * head_dim**-0.5
+        scores = scores.masked_fill(~mask, float("-inf"))
+        sink = sinks.float().view(1, kv_heads, group, 1).repeat_interleave(rows, dim=2).expand(n, -1, -1, -1)
+        out = torch.cat([scores, sink], dim=-1).softmax(dim=-1)[..., :-1].to(v.dtype) @ v
+    out = out.reshape(n, kv_heads, group, rows, head_dim).permute(0, 3, 1, 2, 4)
+    return out.reshape(n, rows, heads, head_dim)

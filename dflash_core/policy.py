@@ -1,0 +1,65 @@
+"""Whether to draft, and how many rows to verify: decided from measured cost and measured acceptance.
+
+A round of width w costs round_ms[w] and yields 1 + p1 + p1 p2 + ... tokens, where pk is how often row k has lately been
+right when the rows before it were. The width with the most tokens a millisecond wins; width 1 is plain autoregression.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+_MEMORY = 0.95
+"""Weight of the past in running means: about the last 20 rounds count."""
+
+_PRIOR_ACCEPTANCE = 0.7
+"""Assumed before anything was seen; high enough that a draft is tried."""
+
+_PROBE_EVERY = 32
+"""Steps without the draft after which one full block is drafted all the same, or acceptance could never recover."""
+
+
+class DraftPolicy:
+    def __init__(self, block_size: int) -> None:
+        self.widths = [w for w in (1, 2, 4) if w < block_size] + [block_size]
+        self.round_ms: dict[int, float] = {}
+        self.acceptance = [_PRIOR_ACCEPTANCE] * (block_size - 1)
+        self._steps_without_draft = 0
+
+    def width(self, limit: int) -> int:
+        """Rows to verify in the next round, at most `limit` of them."""
+        allowed = [w for w in self.widths if w <= max(limit, 1)]
+        if self._steps_without_draft >= _PROBE_EVERY:
+            return allowed[-1]
+        return max(allowed, key=self._tokens_per_ms)
+
+    def observe(self, width: int, accepted: int, milliseconds: float) -> None:
+        """Takes in one round as it went."""
+        known = self.round_ms.get(width)
+        self.round_ms[width] = milliseconds if known is None else _mix(known, milliseconds)
+        self._steps_without_draft = self._steps_without_draft + 1 if width == 1 else 0
+        for row in range(min(accepted + 1, width - 1)):
+            self.acceptance[row] = _mix(self.acceptance[row], float(row < accepted))
+
+    def measure(self, width: int, run: Callable[[int], object]) -> None:
+        """Times one round of this width outside any request; the quickest of several calls stands."""
+        started = time.perf_counter()
+        run(width)
+        milliseconds = (time.perf_counter() - started) * 1000
+        self.round_ms[width] = min(milliseconds, self.round_ms.get(width, milliseconds))
+
+    def expected_tokens(self, width: int) -> float:
+        """Mean tokens a round of this width commits, the bonus token included."""
+        expected, reached = 1.0, 1.0
+        for p in self.acceptance[: width - 1]:
+            reached *= p
+            expected += reached
+        return expected
+
+    def _tokens_per_ms(self, width: int) -> float:
+        # A width never run is tried once: calibration runs all of them before the first request.
+        return self.expected_tokens(width) / self.round_ms.get(width, 1e-3)
+
+
+def _mix(old: float, new: float) -> float:
+    return _MEMORY * old + (1 - _MEMORY) * new
