@@ -7,14 +7,14 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
 
 from server.engine.client import EngineClient
-from server.engine.launcher import stop_engine
+from server.engine.launcher import ensure_engine, stop_engine
 from server.profiles import Profile, load_profile
 
 # 200 rounds of 20 ms: long enough that only a cancellation ends it early.
@@ -51,6 +51,17 @@ def replay_profile(folder: Path, entries: list[dict[str, object]] | None = None,
     file = folder / "taped.toml"
     file.write_text(f'[engine]\nkind = "replay"\nrecording = "recording.jsonl"\n{more}\n')
     return load_profile(str(file))
+
+
+@asynccontextmanager
+async def engine(profile: Profile) -> AsyncIterator[EngineClient]:
+    """The profile's engine for one test; it is ended afterwards."""
+    client = await ensure_engine(profile)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+        await stop_engine(profile)
 
 
 def stop(profile: Profile) -> bool:

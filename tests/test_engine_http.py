@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Iterator
 
@@ -128,14 +129,16 @@ async def test_cancelling_by_post_ends_it_within_one_round_and_says_so(client: E
 
 
 async def test_a_task_that_is_cancelled_ends_its_request(client: EngineClient) -> None:
+    first_chunk = asyncio.Event()
+
     async def read() -> None:
         async with client.stream(CompletionRequest(prompt="long:\n", max_tokens=500)) as stream:
-            await all_of(stream)
+            async for _ in stream:
+                first_chunk.set()
 
     before = await count(client, "dflash_rounds_total")
     task = asyncio.create_task(read())
-    while await count(client, "dflash_rounds_total") == before:
-        await asyncio.sleep(0.01)
+    await first_chunk.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -250,7 +253,7 @@ async def test_a_body_without_end_is_refused(http: httpx.AsyncClient) -> None:
 
 
 async def test_our_client_says_what_the_engine_said(client: EngineClient) -> None:
-    with pytest.raises(BadRequest, match="^the replay engine takes a string as prompt, not token ids$"):
+    with pytest.raises(BadRequest, match=r"^the replay engine takes a string as prompt, not token ids$"):
         async with client.stream(CompletionRequest(prompt=[1], max_tokens=1)):
             pass
 
@@ -328,4 +331,4 @@ def test_an_unfinished_character_at_the_end_becomes_a_replacement() -> None:
 
 def _cut(data: bytes, cuts: list[int]) -> list[bytes]:
     places = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
-    return [data[begin:end] for begin, end in zip(places, places[1:], strict=False)]
+    return [data[begin:end] for begin, end in itertools.pairwise(places)]

@@ -65,14 +65,13 @@ def _entry(line: bytes) -> Recorded:
     chunks = found.get("chunks", [found["text"]])
     if not isinstance(chunks, list) or not all(isinstance(chunk, str) for chunk in chunks):
         raise ValueError("chunks must be a list of strings")
-    if "".join(chunks) != found["text"]:
-        raise ValueError("chunks do not join to text")
     try:
-        (found["after"] + "".join(chunks)).encode()
-        for chunk in chunks:
-            chunk.encode()
+        for piece in (found["after"], found["text"], *chunks):
+            piece.encode()
     except UnicodeEncodeError as error:
         raise ValueError("half a surrogate pair") from error
+    if "".join(chunks) != found["text"]:
+        raise ValueError("chunks do not join to text")
     delay = found.get("delay_ms", 0)
     if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 <= delay < math.inf:
         raise ValueError("delay_ms must be a number of at least 0")
