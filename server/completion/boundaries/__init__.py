@@ -1,0 +1,1 @@
+"""Where a completion ends: decided while it streams, by the syntax around the cursor."""

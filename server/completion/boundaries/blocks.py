@@ -1,0 +1,200 @@
+"""Rules for any language without a grammar of ours: blocks are told by brackets and by indentation.
+
+The unit is the statement of the cursor's line with the block it opens; on a blank line the block whose
+opener stands right above, with its closer unless the file has it already; otherwise, inside a block, the
+statements up to a blank line; and at the top of a file one statement.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+
+from server.completion.boundaries.boundary import CursorText, indentation
+from server.completion.boundaries.bracket_scanner import CLOSERS, BracketScanner
+from server.completion.boundaries.line_boundary import KEEP, WAIT, Stop, Verdict
+
+BLOCK_COMPLETE = "block complete"
+STATEMENT_COMPLETE = "statement complete"
+
+# First words of lines that carry a statement on at its own indentation, and of those that end its block.
+CONTINUING_WORDS = frozenset({"else", "elif", "elsif", "elseif", "catch", "except", "finally", "rescue", "ensure"})
+ENDING_WORDS = frozenset({"end", "fi", "done", "esac", "endif"})
+_FIRST_WORD = re.compile(r"[}\s]*(\w*)")
+_LEADER = re.compile(r"\s*(@\w|#\[)")  # a decorator, annotation or attribute belongs to what follows
+
+
+class Unit(Enum):
+    """What is being completed; a line can turn one into another."""
+
+    STATEMENT = auto()  # from the cursor's line until its brackets are closed, and what is deeper
+    COMMENT = auto()  # the rest of a comment
+    BLOCK = auto()  # until the bracket at `floor` is closed, or, without brackets, what is deeper
+    BODY = auto()  # statements at `level`, up to a blank line
+    UNKNOWN = auto()  # STATEMENT or BODY: the first line's indentation will tell
+
+
+class BlockRules:
+    """`LineRules` of one completion.
+
+    level: a column. floor: so many brackets are open around the unit; it ends when no more are.
+    """
+
+    def __init__(self, cursor: CursorText) -> None:
+        self._cursor = cursor
+        self._scanner = BracketScanner(cursor.language)
+        above = self._scanner.advance(cursor.above)
+        self._state = self._scanner.advance(cursor.line_before)
+        self._depth_at_cursor = self._state.depth
+        self._after_blank = False  # a blank line was generated after the last line kept
+        self._grew = False  # the unit has lines deeper than its first
+        self._leading = False  # the last line was a comment or leader, the statement is still to come
+        self._on_cursor_line = not cursor.on_blank_line  # the next line judged continues the cursor's
+        column = indentation(cursor.line_before)
+        self._level, self._floor = column, above.depth - _leading_closers(cursor.line_before)
+        if not cursor.on_blank_line:
+            comment = not self._state.text and not self._state.inside
+            self._unit = Unit.COMMENT if comment else Unit.STATEMENT
+        elif above.opens:
+            self._unit, self._level, self._floor = Unit.BLOCK, above.open[-1].indent, above.depth - 1
+        elif above.inside:
+            self._unit = Unit.STATEMENT
+        elif above.text and column > above.indent:
+            self._unit, self._level = Unit.BLOCK, above.indent
+        else:
+            self._unit = Unit.UNKNOWN
+
+    @property
+    def depth(self) -> int:
+        return self._state.depth
+
+    @property
+    def inside_string(self) -> bool:
+        return bool(self._state.inside)
+
+    def blank(self, line: str, first: bool) -> Verdict:
+        inside = self.inside_string
+        self._state = self._scanner.advance("\n")
+        self._on_cursor_line = False
+        if inside:
+            return KEEP
+        if not first:
+            self._after_blank = True
+        elif not self._cursor.on_blank_line and self._state.depth <= self._floor:
+            if self._unit is Unit.COMMENT:
+                self._unit = Unit.UNKNOWN
+            elif self._state.last in (";", "}"):
+                return Stop(STATEMENT_COMPLETE)
+        return KEEP
+
+    def begins(self, line: str, whole: bool) -> Verdict:
+        if self._state.inside or self._on_cursor_line:
+            return KEEP
+        column, closing = indentation(line), _leading_closers(line)
+        if closing and not whole and closing == len(line.strip()):
+            return WAIT
+        if self._state.depth - closing < self._floor_of_unit():
+            return self._closes_outer_block(column)
+        if self._unit in (Unit.STATEMENT, Unit.COMMENT):
+            return self._begins_in_statement(line, column, whole)
+        if self._unit is Unit.BLOCK:
+            return self._begins_in_block(line, column, whole, closing)
+        if self._unit is Unit.BODY:
+            return self._begins_in_body(line, column, whole)
+        return Stop(BLOCK_COMPLETE) if column < self._level else KEEP
+
+    def ends(self, line: str, fresh: str) -> bool:
+        first_word, column = _first_word(line), indentation(line)
+        self._after_blank = self._on_cursor_line = False
+        self._state = self._scanner.advance(fresh + "\n")
+        state = self._state
+        if self._unit is Unit.COMMENT:
+            return True
+        if self._unit is Unit.UNKNOWN:
+            self._level = column
+            at_top = not column and not self._depth_at_cursor and not self._cursor.language.prose
+            self._unit = Unit.STATEMENT if at_top else Unit.BODY
+            self._floor = self._depth_at_cursor
+        if state.depth < self._floor_of_unit():
+            return True
+        if self._unit is Unit.STATEMENT:
+            self._grew = self._grew or state.depth > self._floor or column > self._level
+            self._leading = not state.inside and (not state.text or _LEADER.match(line) is not None)
+            if state.inside or self._leading or state.depth > self._floor:
+                return False
+            return state.last == ";" or (self._grew and first_word in ENDING_WORDS)
+        if self._unit is Unit.BLOCK:
+            if state.depth > self._floor:
+                return False
+            if self._floor < self._depth_at_cursor:  # its bracket is closed
+                self._unit, self._grew = Unit.STATEMENT, True
+            return first_word in ENDING_WORDS and column <= self._level
+        return False
+
+    def _floor_of_unit(self) -> int:
+        own = self._unit in (Unit.STATEMENT, Unit.COMMENT, Unit.BLOCK)
+        return self._floor if own else self._depth_at_cursor
+
+    def _closes_outer_block(self, column: int) -> Verdict:
+        """The line closes the block around the unit: wanted only where the file never closes it."""
+        below = self._cursor.next_line
+        on_own_line = self._cursor.on_blank_line and self._unit in (Unit.BODY, Unit.UNKNOWN)
+        if on_own_line and (below is None or indentation(below) < column):
+            return KEEP
+        return Stop(BLOCK_COMPLETE)
+
+    def _begins_in_statement(self, line: str, column: int, whole: bool) -> Verdict:
+        if self._state.depth > self._floor:
+            return KEEP
+        if self._leading:
+            return Stop() if self._after_blank else KEEP
+        if column > self._level and self._state.last not in (";", "}") and not self._after_blank:
+            return KEEP
+        if column != self._level:
+            return Stop()
+        if line.lstrip().startswith("{") and not self._grew:
+            return KEEP
+        return self._carries_on(line, whole) if self._grew else Stop(STATEMENT_COMPLETE)
+
+    def _begins_in_block(self, line: str, column: int, whole: bool, closing: int) -> Verdict:
+        if self._floor == self._depth_at_cursor:  # told by indentation
+            return KEEP if column > self._level else self._carries_on(line, whole)
+        if closing and self._state.depth - closing == self._floor:
+            return Stop(BLOCK_COMPLETE) if self._closed_below() else KEEP
+        return KEEP if column >= self._level or self._state.depth > self._depth_at_cursor else Stop()
+
+    def _begins_in_body(self, line: str, column: int, whole: bool) -> Verdict:
+        if self._state.depth > self._depth_at_cursor:
+            return KEEP
+        if column == self._level and self._after_blank:
+            return self._carries_on(line, whole)
+        return KEEP if column >= self._level else Stop()
+
+    def _carries_on(self, line: str, whole: bool) -> Verdict:
+        """Whether the line goes on with the statement above it, at the same column, or ends its block."""
+        if indentation(line) != self._level:
+            return Stop()
+        word = _first_word(line)
+        words = CONTINUING_WORDS | ENDING_WORDS
+        below = self._cursor.next_line
+        if below is not None and indentation(below) == self._level and _first_word(below) in words:
+            return Stop()
+        begun = line.strip(" \t}")
+        if not whole and begun == word:
+            return WAIT if any(each.startswith(word) for each in words) else Stop()
+        return KEEP if word in words else Stop()
+
+    def _closed_below(self) -> bool:
+        """Whether the next line of the file closes the block that is being completed."""
+        below = self._cursor.next_line
+        return below is not None and below.lstrip()[0] in CLOSERS and indentation(below) <= self._level
+
+
+def _first_word(line: str) -> str:
+    found = _FIRST_WORD.match(line)
+    return found[1] if found else ""
+
+
+def _leading_closers(line: str) -> int:
+    start = line.lstrip()
+    return len(start) - len(start.lstrip("".join(CLOSERS)))

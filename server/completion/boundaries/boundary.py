@@ -1,0 +1,83 @@
+"""The one interface of boundaries: text grows, a decision about it only ever grows too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from server.context.languages import Language
+
+TAB_WIDTH = 8  # as Python counts; only comparisons between lines of one file depend on it
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is known about the text generated so far.
+
+    settled: so many of its characters will be part of the answer, whatever follows. Never shrinks.
+    end: where the answer ends, once known; then `settled == end` and nothing changes any more.
+    reason: why it ends there: "boundary", or why nothing is left of it; "" while it has not ended.
+    """
+
+    settled: int = 0
+    end: int | None = None
+    reason: str = ""
+
+
+class Boundary(Protocol):
+    """Decides about one completion. However the text is cut into pieces, the result is the same."""
+
+    def feed(self, text: str) -> Decision:
+        """Decide about all of the text generated so far; each text must begin with the one before."""
+        ...
+
+    def finish(self, text: str) -> Decision:
+        """Decide about the whole text when no more comes; the decision has an end.
+
+        The last line counts even if the tokens ran out in it: what has been shown stays.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class CursorText:
+    """The text around the cursor with `\\n` line ends; `before` and `after` may be windows of the file."""
+
+    before: str
+    after: str
+    language: Language
+
+    @cached_property
+    def line_before(self) -> str:
+        """The cursor's line up to the cursor."""
+        return self.before[self.before.rfind("\n") + 1 :]
+
+    @cached_property
+    def above(self) -> str:
+        """Everything before the cursor's line."""
+        return self.before[: len(self.before) - len(self.line_before)]
+
+    @cached_property
+    def line_after(self) -> str:
+        """The cursor's line from the cursor on."""
+        return self.after.partition("\n")[0]
+
+    @cached_property
+    def next_line(self) -> str | None:
+        """The next line below the cursor's that is not blank, without trailing blanks; None when none is."""
+        for line in self.after.partition("\n")[2].split("\n"):
+            if line.strip():
+                return line.rstrip()
+        return None
+
+    @property
+    def on_blank_line(self) -> bool:
+        """Whether nothing but blanks stands before the cursor on its line."""
+        return not self.line_before.strip()
+
+
+def indentation(line: str) -> int:
+    """The column of the line's first character that is no blank, tabs widened."""
+    blanks = line[: len(line) - len(line.lstrip(" \t"))]
+    return len(blanks.expandtabs(TAB_WIDTH))

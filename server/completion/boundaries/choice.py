@@ -1,0 +1,35 @@
+"""Which boundary decides at a cursor: by grammar, by brackets and indentation, or the end of the line."""
+
+from __future__ import annotations
+
+import re
+
+from server.completion.boundaries.blocks import BlockRules
+from server.completion.boundaries.boundary import Boundary, CursorText
+from server.completion.boundaries.line_boundary import LineBoundary, LineRules, SingleLine
+from server.completion.boundaries.suites import SuiteRules
+from server.completion.boundaries.syntax_rows import SYNTAX_ROWS
+from server.completion.boundaries.syntax_scanner import ScanError
+
+# What an editor closes by itself, and what may stand behind that at a line's end.
+_ONLY_CLOSERS = re.compile(r"[\s)\]}>\"'`]*[:;,]?\s*")
+
+
+def boundary_for(cursor: CursorText, *, fence_ends: bool = True) -> Boundary:
+    """The boundary of one completion at the cursor.
+
+    fence_ends: a line that begins with a code fence ends the completion; prose is spared.
+    """
+    if not _ONLY_CLOSERS.fullmatch(cursor.line_after):
+        return SingleLine()
+    return LineBoundary(cursor, _rules(cursor), fence_ends=fence_ends and not cursor.language.prose)
+
+
+def _rules(cursor: CursorText) -> LineRules:
+    row = SYNTAX_ROWS.get(cursor.language.name)
+    if row is not None:
+        try:
+            return SuiteRules(cursor, row)
+        except ScanError:
+            pass  # brackets and indentation need no parser
+    return BlockRules(cursor)

@@ -1,0 +1,229 @@
+"""Boundaries are decided line by line, so that the pieces in which text arrives cannot matter.
+
+`LineBoundary` walks the lines; `LineRules` say which of them belong to the unit. A line that has only
+begun is judged as well, but only where no rest of it could change the judgement. Independent of any
+syntax, the walk also ends before a line that stands below the cursor already, at a line repeated three
+times, and before a code fence, after which small models turn to prose.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+from server.completion.boundaries.boundary import CursorText, Decision
+
+BOUNDARY = "boundary"
+ALREADY_BELOW = "already below"
+REPETITION = "repetition"
+PROSE = "prose"
+NO_TEXT = "no text"
+
+FENCE = "```"
+REPEATED = 3  # the same line this often in a row is a loop of the model
+CLOSERS = ")]}"
+_WORD = re.compile(r"\w")
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The line belongs to the unit."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """More of the line is needed to tell."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The unit has ended before this line."""
+
+    reason: str = BOUNDARY
+
+
+Verdict = Keep | Wait | Stop
+KEEP, WAIT = Keep(), Wait()
+
+
+class LineRules(Protocol):
+    """What a syntax says about lines. Lines come without `\\n`; the first one with what stands before it."""
+
+    @property
+    def depth(self) -> int:
+        """Brackets open at the end of the last line that was read."""
+        ...
+
+    @property
+    def inside_string(self) -> bool:
+        """Whether the last line that was read ended inside a string or a comment of several lines."""
+        ...
+
+    def blank(self, line: str, first: bool) -> Verdict:
+        """A blank line was generated; `first`: nothing was added to the cursor's own line."""
+        ...
+
+    def begins(self, line: str, whole: bool) -> Verdict:
+        """Whether a line that is not blank belongs to the unit; `whole`: no more of it comes.
+
+        May be asked again with more of the line, and must change nothing.
+        """
+        ...
+
+    def ends(self, line: str, fresh: str) -> bool:
+        """The line was kept, `fresh` is the generated part of it; whether the unit is complete with it."""
+        ...
+
+
+class LineBoundary:
+    """The walk over the lines of one completion; keeps the contract of `Boundary`."""
+
+    def __init__(self, cursor: CursorText, rules: LineRules, *, fence_ends: bool) -> None:
+        self._cursor = cursor
+        self._rules = rules
+        self._fence_ends = fence_ends
+        self._depth_at_cursor = rules.depth
+        self._start = 0  # where the first line begins that is not judged yet
+        self._kept = 0  # end of the last line kept, without trailing blanks
+        self._last_line = ""
+        self._repeats = 1
+        self._kept_before_repeats = 0
+        self._decision = Decision()
+
+    def feed(self, text: str) -> Decision:
+        if self._decision.end is None:
+            self._walk(text)
+        return self._decision
+
+    def finish(self, text: str) -> Decision:
+        self.feed(text)
+        if self._decision.end is None and text[self._start :].strip():
+            self._line(text[self._start :])
+        if self._decision.end is None:
+            self._end(BOUNDARY)
+        return self._decision
+
+    def _walk(self, text: str) -> None:
+        while (newline := text.find("\n", self._start)) >= 0:
+            self._line(text[self._start : newline])
+            if self._decision.end is not None:
+                return
+            self._start = newline + 1
+        self._peek(text[self._start :])
+
+    def _whole(self, fresh: str) -> str:
+        return self._cursor.line_before + fresh if self._start == 0 else fresh
+
+    def _line(self, fresh: str) -> None:
+        """Judge a line that is complete."""
+        line = self._whole(fresh)
+        if not fresh.strip():
+            verdict = self._rules.blank(line, first=self._start == 0)
+            if isinstance(verdict, Stop):
+                self._end(verdict.reason)
+            return
+        verdict = self._judge(line, whole=True)
+        if isinstance(verdict, Stop):
+            self._end(verdict.reason)
+            return
+        kept = fresh.rstrip()
+        done = self._rules.ends(line, fresh)
+        surplus = self._closers_below(kept)
+        if surplus < len(kept.strip()):
+            self._kept = self._start + len(kept[: len(kept) - surplus].rstrip())
+        if self._repeats == 1:
+            self._kept_before_repeats = self._kept
+        if done or surplus:
+            self._end(ALREADY_BELOW if surplus else BOUNDARY)
+        elif self._repeats == 1:
+            self._settle(self._kept)
+
+    def _peek(self, fresh: str) -> None:
+        """Judge a line that has only begun."""
+        if not fresh.strip():
+            return
+        line = self._whole(fresh)
+        verdict = self._rules.begins(line, whole=False)
+        if isinstance(verdict, Stop):
+            self._end(verdict.reason)
+        elif isinstance(verdict, Keep) and not self._may_turn_out_unwanted(line):
+            self._settle(self._start + len(fresh.rstrip()))
+
+    def _judge(self, line: str, whole: bool) -> Verdict:
+        verdict = self._rules.begins(line, whole)
+        if isinstance(verdict, Stop):
+            return verdict
+        if self._is_fence(line):
+            return Stop(PROSE)
+        if self._stands_below(line):
+            return Stop(ALREADY_BELOW)
+        repeated = line.rstrip() == self._last_line and _WORD.search(line) is not None
+        self._repeats = self._repeats + 1 if repeated else 1
+        self._last_line = line.rstrip()
+        if self._repeats == REPEATED:
+            self._kept = self._kept_before_repeats
+            return Stop(REPETITION)
+        return KEEP
+
+    def _is_fence(self, line: str) -> bool:
+        return self._fence_ends and not self._rules.inside_string and line.lstrip().startswith(FENCE)
+
+    def _stands_below(self, line: str) -> bool:
+        if line.rstrip() != self._cursor.next_line:
+            return False
+        if _WORD.search(line):
+            return True
+        # A line of closers is only the one below if it closes what was open at the cursor.
+        closed = sum(character in CLOSERS for character in line)
+        return self._rules.depth - closed < self._depth_at_cursor
+
+    def _may_turn_out_unwanted(self, line: str) -> bool:
+        """Whether a rest of the line could make it one that a complete line is stopped or cut for."""
+        line = line.rstrip()
+        below, start = self._cursor.next_line, line.lstrip()
+        return (
+            (below is not None and below.startswith(line))
+            or (self._last_line.startswith(line) and self._start > 0)
+            or (self._fence_ends and (FENCE.startswith(start) or start.startswith(FENCE)))
+            or line[-1] in CLOSERS
+        )
+
+    def _closers_below(self, kept: str) -> int:
+        """How many closers at the kept line's end stand at the beginning of the next line below already."""
+        below = (self._cursor.next_line or "").lstrip()
+        surplus = self._depth_at_cursor - self._rules.depth
+        if surplus <= 0 or self._cursor.line_after.strip():
+            return 0
+        count = 0
+        while count < surplus and kept[: len(kept) - count].endswith(tuple(CLOSERS)):
+            count += 1
+        tail = kept[len(kept) - count :]
+        return count if count and below.startswith(tail) else 0
+
+    def _settle(self, length: int) -> None:
+        self._decision = Decision(max(length, self._decision.settled))
+
+    def _end(self, reason: str) -> None:
+        reason = BOUNDARY if self._kept else (reason if reason != BOUNDARY else NO_TEXT)
+        self._decision = Decision(self._kept, self._kept, reason)
+
+
+class SingleLine:
+    """The boundary in the middle of a line: what is generated ends with that line."""
+
+    def __init__(self) -> None:
+        self._decision = Decision()
+
+    def feed(self, text: str) -> Decision:
+        if self._decision.end is None:
+            line, newline, _ = text.partition("\n")
+            length = len(line.rstrip())
+            if newline:
+                self._decision = Decision(length, length, BOUNDARY if length else NO_TEXT)
+            else:
+                self._decision = Decision(max(length, self._decision.settled))
+        return self._decision
+
+    def finish(self, text: str) -> Decision:
+        return self.feed(text.partition("\n")[0] + "\n")

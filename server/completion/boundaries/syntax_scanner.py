@@ -1,0 +1,179 @@
+"""Reads a growing text with tree-sitter and says in what state each line leaves it.
+
+The text is code that is being written, so the tree's shape is often an error node. Its tokens stay
+reliable, though: brackets, strings, comments and joints are told by them, and the logical line (all lines
+of one statement's head) that they form.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from server.completion.boundaries.boundary import indentation
+from server.completion.boundaries.syntax_rows import SyntaxRow, grammar
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Tree
+
+PARSE_LIMIT_S = 0.1  # a grammar that hangs must not hang the editor
+READ_SIZE = 4096  # bytes handed to the parser at once
+OPENERS, CLOSERS = frozenset("([{"), frozenset(")]}")
+
+
+class ScanError(Exception):
+    """The parser did not finish in time."""
+
+
+@dataclass(frozen=True)
+class LogicalLine:
+    """The last logical line of the text that has code, as far as it goes.
+
+    indent: column of its first line. first: its first token. opens_block: it ends with the block opener.
+    only_string: it is nothing but one string. depth: brackets open at the text's end.
+    in_string: the text ends inside a string of several lines. joined: its last line goes on below.
+    after_comment: a comment on a line of its own is the last thing in the text.
+    """
+
+    indent: int = 0
+    first: str = ""
+    opens_block: bool = False
+    only_string: bool = False
+    depth: int = 0
+    in_string: bool = False
+    joined: bool = False
+    after_comment: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the next line begins a new logical line."""
+        return not (self.depth or self.in_string or self.joined)
+
+
+class SyntaxScanner:
+    """One text, grown by `advance`; only what is new is parsed, and only its last logical line is read."""
+
+    def __init__(self, row: SyntaxRow) -> None:
+        from tree_sitter import Parser
+
+        self._row = row
+        self._parser = Parser(grammar(row.grammar))
+        self._data = bytearray()
+        self._end = (0, 0)  # row and byte column where the data ends
+        self._tree: Tree | None = None
+        self._line_start = 0  # byte where the last logical line begins
+
+    def advance(self, text: str) -> LogicalLine:
+        """Add text and return the state that the whole text ends in. Raises ScanError."""
+        self._parse(text.encode("utf-8", "replace"))
+        return self._read()
+
+    def _parse(self, fresh: bytes) -> None:
+        old_size, old_end = len(self._data), self._end
+        self._data += fresh
+        rows = fresh.count(b"\n")
+        self._end = (
+            old_end[0] + rows,
+            len(fresh) - fresh.rfind(b"\n") - 1 if rows else old_end[1] + len(fresh),
+        )
+        if self._tree is not None:
+            self._tree.edit(
+                start_byte=old_size,
+                old_end_byte=old_size,
+                new_end_byte=len(self._data),
+                start_point=old_end,
+                old_end_point=old_end,
+                new_end_point=self._end,
+            )
+        data, limit = bytes(self._data), time.monotonic() + PARSE_LIMIT_S
+        old: dict[str, Any] = {} if self._tree is None else {"old_tree": self._tree}
+        try:
+            # Through a callback: parsing bytes holds the GIL throughout and knows no time limit.
+            self._tree = self._parser.parse(
+                lambda offset, _: data[offset : offset + READ_SIZE],
+                progress_callback=lambda offset, failing: time.monotonic() > limit,
+                **old,
+            )
+        except ValueError as error:
+            self._parser.reset()
+            raise ScanError from error
+
+    def _read(self) -> LogicalLine:
+        line, tokens = LogicalLine(), 0
+        previous_row = -1  # where the token before ended
+        unread_row = -1  # the row of an open string, whose text was read as code but is none
+        for node in self._tokens():
+            kind = node.type
+            if node.start_point.row == unread_row:
+                continue
+            begins = node.start_point.row > previous_row and line.complete
+            previous_row = node.end_point.row
+            if kind == self._row.comment:
+                line = replace(line, after_comment=line.after_comment or begins)
+                continue
+            if kind == self._row.line_joint:
+                line = replace(line, joined=node.end_byte == len(self._data))
+                continue
+            if begins:
+                self._line_start = node.start_byte
+                line, tokens = LogicalLine(indent=self._indent(node), first=self._first(node)), 0
+            tokens += 1
+            depth = max(0, line.depth + (kind in OPENERS) - (kind in CLOSERS))
+            line = replace(
+                line,
+                depth=depth,
+                after_comment=False,
+                opens_block=kind == self._row.block_opener and not depth,
+                only_string=kind == self._row.string and tokens == 1,
+            )
+            if kind == self._row.string_start:
+                if self._text(node).endswith(self._row.multiline_quotes):
+                    return replace(line, in_string=True)
+                previous_row = unread_row = node.start_point.row
+        return line
+
+    def _tokens(self) -> Iterator[Node]:
+        """The tokens from the last logical line on; a closed string, or a sound statement above, is one."""
+        assert self._tree is not None
+        cursor = self._tree.walk()
+        while True:
+            node = cursor.node
+            assert node is not None
+            if node.end_byte <= self._line_start or node.start_byte == node.end_byte:
+                pass
+            elif self._is_one_token(node):
+                yield node
+            elif cursor.goto_first_child():
+                continue
+            else:
+                yield node
+            while not cursor.goto_next_sibling():
+                if not cursor.goto_parent():
+                    return
+
+    def _is_one_token(self, node: Node) -> bool:
+        if node.type == self._row.string:
+            end = node.children[-1] if node.child_count else node
+            # The parser makes up an end of no width to mend a string that is open.
+            return end.type == self._row.string_end and end.start_byte < end.end_byte
+        if node.has_error or node.parent is None or node.parent.type not in self._row.statement_parents:
+            return False
+        # A block that is still empty is sound as well, so only a statement further down closes it.
+        below = node.next_named_sibling
+        while below is not None and below.type == self._row.comment:
+            below = below.next_named_sibling
+        return below is not None
+
+    def _indent(self, node: Node) -> int:
+        begin = self._data.rfind(b"\n", 0, node.start_byte) + 1
+        return indentation(self._data[begin : node.start_byte + 1].decode("utf-8", "replace"))
+
+    def _first(self, node: Node) -> str:
+        while node.child_count:
+            node = node.children[0]
+        return self._text(node)
+
+    def _text(self, node: Node) -> str:
+        return self._data[node.start_byte : node.end_byte].decode("utf-8", "replace")
