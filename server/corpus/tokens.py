@@ -83,9 +83,10 @@ def package_tokens(
         result.sizes.append(len(document.text.encode()))
     info_file.parent.mkdir(parents=True, exist_ok=True)
     np.save(token_file, np.concatenate(pieces))
-    result.tokens = None
+    info = {**asdict(result), "made_from": made_from}
+    del info["tokens"]
     partial = info_file.with_suffix(".partial")
-    partial.write_text(json.dumps({**asdict(result), "made_from": made_from}))
+    partial.write_text(json.dumps(info))
     partial.rename(info_file)
     result.tokens = np.load(token_file, mmap_mode="r")
     return result
