@@ -1,1 +1,1 @@
-"""What an engine counts about itself."""
+"""What an engine counts about itself, which engines run, and what this machine can run."""

@@ -196,7 +196,8 @@ def _download(pin: WheelPin, work: Path) -> Path:
         )
         try:
             while _still_runs(pip):
-                _advance(bar, max(bar.n, _size_below(scratch), _size_below(folder)), pin.wheel_size)
+                done = max(bar.n, _size_below(scratch), _size_below(folder))
+                _advance(bar, min(done, pin.wheel_size), pin.wheel_size)
         except BaseException:
             pip.kill()
             pip.wait()
