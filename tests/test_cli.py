@@ -190,12 +190,13 @@ def test_doctor_can_run_the_default_profile_here(private_target: Path, capsys: p
     assert report["profiles"][0]["can_run"] and report["profiles"][0]["weights"] > 269_000_000
 
 
-def test_doctor_refuses_a_runtime_directory_open_to_others(
+def test_doctor_and_status_refuse_a_runtime_directory_open_to_others(
     private_dirs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths.runtime_dir().chmod(0o777)
-    assert main(["doctor", "--profile", "replay"]) == 1
-    assert "is open to others" in capsys.readouterr().err
+    for command in (["doctor", "--profile", "replay"], ["status"]):
+        assert main(command) == 1
+        assert "is open to others" in capsys.readouterr().err
 
 
 def test_an_engine_is_started_shown_and_stopped(private_dirs: Path, capsys: pytest.CaptureFixture[str]) -> None:

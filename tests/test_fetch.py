@@ -222,6 +222,26 @@ def test_too_little_disk_space_is_said_before_anything_is_written(pin: WheelPin,
     assert list(target.parent.iterdir()) == []
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs a limit on file sizes")
+def test_a_disk_that_fills_up_meanwhile_is_one_line(pin: WheelPin, tmp_path: Path, target: Path) -> None:
+    """A limit on the size of a file stands for the full disk: writing fails in the same places."""
+    import resource
+
+    # Without the signal handled, passing the limit kills the process instead of failing the write.
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        for limit in (1000, pin.member_size + 1000):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+            with pytest.raises(FetchError, match=r"File too large") as caught:
+                fetch_checkpoint(pin, target, tmp_path)
+            assert "\n" not in str(caught.value)
+            assert list(target.parent.iterdir()) == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+
+
 def test_a_source_that_is_not_there_is_one_line(pin: WheelPin, tmp_path: Path, target: Path) -> None:
     for source in (tmp_path / "absent.whl", target.parent):
         with pytest.raises(FetchError, match=r"\.whl does not exist$"):

@@ -45,7 +45,7 @@ def convert_gguf(source: Path, target: Path, progress: Callable[[int, int], None
     Raises CheckpointError with one line when the file is truncated, of another architecture, or incomplete.
     All tensors are held in memory as bf16, beside one of them in fp32.
     """
-    from safetensors import TensorSpec, serialize_file
+    from safetensors import SafetensorError, TensorSpec, serialize_file
 
     reader = _read(source)
     config = _config(source, reader)
@@ -63,7 +63,10 @@ def convert_gguf(source: Path, target: Path, progress: Callable[[int, int], None
         name: TensorSpec(dtype="bfloat16", shape=values.shape, data_ptr=values.ctypes.data, data_len=values.nbytes)
         for name, values in converted.items()
     }
-    serialize_file(specs, target / "model.safetensors", metadata={"format": "pt"})
+    try:
+        serialize_file(specs, target / "model.safetensors", metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise CheckpointError(f"{target / 'model.safetensors'} cannot be written: {error}") from error
     (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 

@@ -17,10 +17,12 @@ def run(args: argparse.Namespace) -> int:
     import asyncio
     from dataclasses import asdict
 
+    from server import paths
     from server.monitoring.engines import describe, engine_states
     from server.monitoring.readiness import known_profiles
     from server.profiles import load_profile
 
+    paths.runtime_dir()  # raises when no engine could be found there, which is not the same as none running
     if args.profile:
         load_profile(args.profile)
     states = asyncio.run(engine_states([args.profile] if args.profile else known_profiles()))
