@@ -23,12 +23,16 @@ import numpy as np
 import pytest
 
 from server.cli import main
+from server.context.languages import language_for
+from server.context.prompt import PromptBuilder, TextBefore
 from server.context.tokenizer import PromptTokenizer
 from server.corpus.archives import read_archive
 from server.corpus.errors import PackageSkipped
 from server.corpus.licences import is_permissive, read_licence
 from server.corpus.selection import may_be_source, one_build, read_document, shown_path
+from server.corpus.tokens import render
 from server.paths import asset
+from server.profiles import load_profile
 
 TOKENIZER = asset("embedded", "tokenizer.json")
 needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
@@ -338,6 +342,18 @@ def test_a_document_shows_its_path_in_the_project() -> None:
     assert shown_path("alpha-1.0/alpha/a.py", has_top=True) == "alpha/a.py"
     assert shown_path("./usr/share/cargo/registry/nom-7.1.1/src/lib.rs", has_top=False) == "src/lib.rs"
     assert shown_path("alpha/a.py", has_top=False) == "alpha/a.py"
+
+
+def test_a_document_begins_with_the_very_tokens_of_a_prompt() -> None:
+    text = source("shown", 4)
+    document = read_document("alpha/shown.py", text.encode())
+    assert document is not None
+    ids = render(document, PromptTokenizer.from_file(TOKENIZER))
+    builder = PromptBuilder(load_profile("embedded"))
+    for end in (40, 100, len(text)):
+        prompt = builder.build(TextBefore(text[:end]), "alpha/shown.py", language_for("python"))
+        assert len(prompt.content) > 10
+        assert ids[: len(prompt.content)] == prompt.content
 
 
 @pytest.mark.parametrize("path", ["../a.py", "/etc/a.py", "a/../../b.py", "C:/a.py", "a\\..\\..\\b.py"])

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from server.context.languages import language_for
+from server.context.prompt import _header as path_comment
 from server.context.tokenizer import PromptTokenizer
 from server.corpus.archives import read_archive
 from server.corpus.errors import CorpusError, PackageSkipped
-from server.corpus.header import path_comment
 from server.corpus.licences import is_metadata, read_licence
 from server.corpus.package_list import Package
 from server.corpus.selection import Document, may_be_source, one_build, read_document, shown_path
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 # Raise it when the selection or the rendering of documents changes: what was kept is then made anew.
-RENDERING = 1
+RENDERING = 2
 START = 0
 MAX_METADATA_BYTES = 2_000_000
 
@@ -94,7 +95,8 @@ def package_tokens(
 
 def render(document: Document, tokenizer: PromptTokenizer) -> list[int]:
     """Token ids of a document as the model meets it when it serves."""
-    ids = [START, *tokenizer.encode(path_comment(document.path, document.language) + document.text)]
+    comment = path_comment(document.path, language_for("", document.path))
+    ids = [START, *tokenizer.encode(comment + document.text)]
     if START in ids[1:] or max(ids) > 0xFFFF:
         raise CorpusError("the tokenizer does not fit token shards: ids must fit 16 bits, and 0 start a document")
     return ids
