@@ -1,0 +1,74 @@
+"""How a draft is trained: its size and the numbers of the run, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dflash_core.configs import TargetSpec
+from dflash_core.errors import DFlashError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftRecipe:
+    """Defaults follow the published recipe where a small target allows it (DFlash paper, A.1: random anchors, AdamW,
+    cosine schedule, clip at 1.0, decay 4 for a block of 8)."""
+
+    layers: int = 4
+    block_size: int = 8
+    mask_token_id: int = 16
+    target_layer_ids: tuple[int, ...] | None = None
+    """None: five layers, evenly spaced from the first to the last."""
+    minutes: float = 10.0
+    """Length of the run by the clock, without compilation; the schedule follows it."""
+    max_steps: int = 1_000_000
+    row_tokens: int = 1024
+    rows: int = 48
+    """Sequences a step."""
+    anchors: int = 128
+    """Blocks a sequence."""
+    learning_rate: float = 1.5e-3
+    warm_up_steps: int = 100
+    decay: float = 4.0
+    """Row k weighs exp(-(k - 1) / decay): a wrong row makes all behind it worthless."""
+    off_path_weight: float = 0.25
+    """Weight of rows behind a text token that greedy decoding would not have chosen; see `blocks.labels`."""
+    clip: float = 1.0
+    seed: int = 0
+
+    def layer_ids(self, target: TargetSpec) -> tuple[int, ...]:
+        if self.target_layer_ids is not None:
+            return self.target_layer_ids
+        last = len(target.layers) - 1
+        return tuple(round(i * last / 4) for i in range(5))
+
+    def config(self, target: TargetSpec) -> dict[str, Any]:
+        """The draft's config.json: layers shaped like the target's, with the q and k norms that DFlash has."""
+        layer = target.layers[0]
+        if target.rotary.scaling:
+            raise DFlashError("training a draft for a target with scaled rotary embedding is not supported yet")
+        return {
+            "architectures": ["DFlashDraftModel"],
+            "model_type": "qwen3",
+            "vocab_size": target.vocab_size,
+            "hidden_size": layer.hidden_size,
+            "intermediate_size": layer.intermediate_size,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": layer.num_heads,
+            "num_key_value_heads": layer.num_kv_heads,
+            "head_dim": layer.head_dim,
+            "hidden_act": "silu",
+            "rms_norm_eps": layer.rms_norm_eps,
+            "rope_theta": target.rotary.base,
+            "max_position_embeddings": target.max_positions,
+            "attention_bias": False,
+            "tie_word_embeddings": False,
+            "block_size": self.block_size,
+            "num_target_layers": len(target.layers),
+            "layer_types": ["full_attention"] * self.layers,
+            "dtype": "bfloat16",
+            "dflash_config": {
+                "target_layer_ids": list(self.layer_ids(target)),
+                "mask_token_id": self.mask_token_id,
+            },
+        }
