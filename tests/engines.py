@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -95,3 +98,16 @@ async def nothing_runs(client: EngineClient) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("a request still runs")
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process has gone, also one that nobody has waited for yet."""
+    for _ in range(500):
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"process {pid} still runs")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from engines import engine, own_directories, replay_profile
+from engines import engine, own_directories, replay_profile, wait_for_end
 
 from server import __version__
 from server.engine.client import CompletionRequest, Endpoint, EngineClient, EngineError, EngineHealth
@@ -51,19 +51,6 @@ async def pid_of(client: EngineClient) -> int:
     pid = (await client.health()).pid
     assert pid is not None
     return pid
-
-
-def wait_for_end(pid: int) -> None:
-    """Wait until a process has gone, also one that nobody has waited for yet."""
-    for _ in range(500):
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"process {pid} still runs")
 
 
 def started(command: list[str]) -> subprocess.Popen[bytes]:
