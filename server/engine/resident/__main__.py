@@ -49,4 +49,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    logging.shutdown()
+    sys.stderr.flush()
+    # Not sys.exit: an engine thread that is still loading cannot be interrupted, and torch aborts the
+    # process when the interpreter is taken down beneath it.
+    os._exit(code)
