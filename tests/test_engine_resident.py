@@ -6,20 +6,23 @@ Its draft here has random weights: it is wrong nearly always, which must not cha
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 from core.tiny import draft_config, write_draft
 from engines import CANCELLED, count, nothing_runs, own_directories, rounds_when_ended, stop
 
+from dflash_core import Engine, Generation, GenerationRequest, Step
 from server.context.tokenizer import PromptTokenizer
+from server.engine.backend import Ending
 from server.engine.client import (
     BadRequest,
     CompletionChunk,
@@ -31,7 +34,9 @@ from server.engine.client import (
     EngineLoading,
 )
 from server.engine.launcher import ensure_engine
+from server.engine.resident.backend import Loaded, ResidentBackend
 from server.engine.whereabouts import EngineFiles
+from server.monitoring.metrics import Metrics
 from server.paths import asset
 from server.profiles import Profile, load_profile
 
@@ -290,3 +295,66 @@ def test_told_to_end_while_it_loads_it_ends_cleanly(embedded_target: Path) -> No
         assert "at unix:" in first
         assert rest.endswith("ended\n")
         assert [path.suffix for path in EngineFiles.of(profile).directory.iterdir()] == [".lock"]
+
+
+async def test_an_engine_that_is_killed_while_it_loads_is_one_line(embedded_target: Path) -> None:
+    def kill(health: EngineHealth) -> None:
+        assert health.state == "loading"
+        assert health.pid is not None
+        os.kill(health.pid, signal.SIGKILL)  # as a system out of memory does
+
+    with own_directories() as root:
+        profile = write_profile(root, embedded_target)
+        with pytest.raises(EngineError) as raised:
+            await ensure_engine(profile, on_health=kill)
+        log = EngineFiles.of(profile).log
+        assert str(raised.value) == f"the engine was ended by signal 9 while it started; its log is {log}"
+
+
+class FakeEngine:
+    """A core whose own bookkeeping fails, which the real one is not known to do; it keeps what was cancelled."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.waiting: list[Generation] = []
+
+    def submit(self, request: GenerationRequest) -> Generation:
+        self.waiting.append(Generation(request, number=len(self.waiting) + 1))
+        return self.waiting[-1]
+
+    def step(self) -> Step | None:
+        if not self.waiting:
+            return None
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("device lost\nmore about it")
+        generation = self.waiting.pop(0)
+        generation.finish = "cancelled" if generation.cancelled else "eos"
+        return Step(generation, None)
+
+    def describe(self) -> dict[str, Any]:
+        return dict.fromkeys(("target", "draft", "device", "dtype")) | {"memory_bytes": 0, "context": 9}
+
+
+@pytest.mark.parametrize(("failures", "state"), [(1, "ready"), (2, "failed")])
+async def test_a_failure_of_the_engine_itself_ends_all_and_a_lasting_one_is_its_state(
+    start: Start, monkeypatch: pytest.MonkeyPatch, tokenizer: PromptTokenizer, failures: int, state: str
+) -> None:
+    backend = ResidentBackend(start.profile, Metrics())
+    fake = cast(Engine, FakeEngine(failures))
+    monkeypatch.setattr(backend, "_load", lambda: Loaded(fake, tokenizer))
+    backend.start()
+    while backend.health().state == "loading":  # noqa: ASYNC110 (the engine thread has no event to wait for)
+        await asyncio.sleep(0.01)
+    first = backend.submit(CompletionRequest(prompt=[1], max_tokens=1))
+    ending = await first.next_event()
+    assert isinstance(ending, Ending)
+    assert (ending.finish, ending.reason) == ("error", "RuntimeError: device lost")
+    if state == "ready":
+        assert await backend.submit(CompletionRequest(prompt=[1], max_tokens=1)).next_event() == Ending("eos")
+    else:
+        while backend.health().state == "ready":  # noqa: ASYNC110 (the engine thread has no event to wait for)
+            await asyncio.sleep(0.01)
+        assert backend.health().reason == "RuntimeError: device lost"
+    assert backend.health().state == state
+    backend.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -10,9 +11,12 @@ import httpx
 import pytest
 from engines import engine, own_directories, replay_profile
 
+from server.engine.answer import Answer
+from server.engine.backend import QueuedHandle
 from server.engine.client import CompletionRequest, CompletionSummary, EngineClient, EngineError
-from server.engine.replay import find_chunks, read_recording
+from server.engine.replay import ReplayBackend, find_chunks, read_recording
 from server.engine.whereabouts import EngineFiles
+from server.monitoring.metrics import Metrics
 
 
 def recording(folder: Path, *entries: object) -> Path:
@@ -118,3 +122,21 @@ async def test_a_wrong_recording_fails_the_engine_which_answers_and_recovers() -
             path.write_text(good)
             os.utime(path, (1, 1))
             assert (await complete(client, "short:\n"))[0] == "one two three"
+
+
+async def test_who_waits_hears_that_the_engine_works_and_nothing_from_a_stuck_one(tmp_path: Path) -> None:
+    text = "." * 20
+    path = recording(tmp_path, {"after": "a", "text": text, "chunks": list(text), "delay_ms": 10})
+    backend = ReplayBackend(path, "taped", Metrics())
+    backend.start()
+    backend.submit(CompletionRequest(prompt="a", max_tokens=9, priority=0))
+    waiting = backend.submit(CompletionRequest(prompt="a", max_tokens=9, priority=2))
+    signs = [chunk is None async for chunk in Answer(waiting, (), backend.units_done).chunks(0.02)]
+    assert signs[0] is True
+    assert signs.count(False) == 20
+
+    stuck = QueuedHandle()  # its backend does nothing
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            async for _ in Answer(stuck, (), lambda: 7).chunks(0.02):
+                raise AssertionError("a stuck engine said that it works")

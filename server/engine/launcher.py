@@ -50,10 +50,14 @@ async def ensure_engine(
         await client.aclose()
         await stop_engine(profile)
         client = None
+    child = None
     if client is None or health is None:
-        client, health = await _start(profile, files, time.monotonic() + timeout_s)
+        client, health, child = await _start(profile, files, time.monotonic() + timeout_s)
     try:
         await _loaded(client, health, on_health or (lambda health: None), wait_ready, timeout_s)
+    except EngineUnavailable as error:
+        await client.aclose()
+        raise EngineError(await _why_it_left(child, files)) from error
     except BaseException:
         await client.aclose()
         raise
@@ -188,14 +192,16 @@ class _Child:
     log_start: int
 
 
-async def _start(profile: Profile, files: EngineFiles, deadline: float) -> tuple[EngineClient, EngineHealth]:
-    """Start an engine process and wait until it, or one that was faster, answers."""
+async def _start(
+    profile: Profile, files: EngineFiles, deadline: float
+) -> tuple[EngineClient, EngineHealth, _Child | None]:
+    """Start an engine process and wait until it, or one that was faster, answers; None for one not ours."""
     child = _spawn(profile, files)
     retry_at = time.monotonic() + RETRY_S
     while True:
         client, health = await _reach(files)
         if client is not None and health is not None:
-            return client, health
+            return client, health, child if health.pid == child.process.pid else None
         code = child.process.poll()
         now = time.monotonic()
         if code is not None and code != ALREADY_RUNS:
@@ -247,7 +253,9 @@ def _reap() -> None:
 
 
 def _why_it_ended(child: _Child, code: int) -> str:
-    """The last line the process wrote, which is its reason."""
+    """Its reason in one line: the last line that the process wrote, unless it was ended from outside."""
+    if code < 0:
+        return f"the engine was ended by signal {-code} while it started; its log is {child.log}"
     with child.log.open("rb") as file:
         file.seek(child.log_start)
         lines = file.read().decode("utf-8", "replace").split("\n")
@@ -255,3 +263,14 @@ def _why_it_ended(child: _Child, code: int) -> str:
     if said:
         return said[-1].removeprefix("dflash-lsp: ")
     return f"the engine ended with code {code} and said nothing; its log is {child.log}"
+
+
+async def _why_it_left(child: _Child | None, files: EngineFiles) -> str:
+    """Why an engine that was loading no longer answers."""
+    if child is not None:
+        for _ in range(int(1 / POLL_S)):
+            code = child.process.poll()
+            if code is not None:
+                return _why_it_ended(child, code)
+            await asyncio.sleep(POLL_S)
+    return f"the engine ended while it was loading; its log is {files.log}"

@@ -40,7 +40,9 @@ class ResidentHandle(QueuedHandle):
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class Loaded:
+    """What loading a profile gives."""
+
     engine: Engine
     tokenizer: PromptTokenizer
 
@@ -59,7 +61,7 @@ class ResidentBackend:
         self._health = EngineHealth(
             state="loading", progress=0.0, reason="starting", profile=profile.name, kind="resident"
         )
-        self._loaded: _Loaded | None = None
+        self._loaded: Loaded | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         # Held while a generation is queued and its handle noted, so that no step of it goes unheard.
         self._lock = threading.Lock()
@@ -121,30 +123,22 @@ class ResidentBackend:
         """The engine thread: load, then work while there is work."""
         try:
             self._loaded = self._load()
+            self._say_ready(self._loaded.engine.describe())
+            self._work(self._loaded.engine)
         except Exception as error:
-            self._fail(error)
-            return
-        described = self._loaded.engine.describe()
-        self._health = replace(
-            self._health,
-            state="ready",
-            progress=None,
-            reason="",
-            target=described["target"],
-            draft=described["draft"] or "",
-            device=described["device"],
-            dtype=described["dtype"],
-            memory=described["memory_bytes"],
-            context=described["context"],
-        )
-        log.info("ready: %s", described)
+            reason = _reason(error)
+            # Our own errors say all there is to say; of others the log keeps where they came from.
+            log.error("the engine failed: %s", reason, exc_info=None if _is_ours(error) else error)
+            self._health = replace(self._health, state="failed", progress=None, reason=reason)
+
+    def _work(self, engine: Engine) -> None:
         while not (self._stopping and not self._handles):
             # Cleared before the look, so that a request that comes in between is seen next time.
             self._wake.clear()
-            if not self._step(self._loaded.engine):
+            if not self._step(engine):
                 self._wake.wait()
 
-    def _load(self) -> _Loaded:
+    def _load(self) -> Loaded:
         profile = self._profile
         if profile.target is None or profile.prompt is None:
             raise EngineError(f"profile {profile.name} lacks a target or a prompt section")
@@ -162,16 +156,25 @@ class ResidentBackend:
         )
         draft = profile.draft.path if profile.draft else None
         engine = Engine.load(profile.target.path, draft, tokenizer.token_bytes, options, self._progress)
-        return _Loaded(engine, tokenizer)
+        return Loaded(engine, tokenizer)
 
     def _progress(self, share: float, what: str) -> None:
         self._health = replace(self._health, progress=share, reason=f"loading: {what}")
 
-    def _fail(self, error: Exception) -> None:
-        reason = _reason(error)
-        # Our own errors say all there is to say; of others the log keeps where they came from.
-        log.error("loading failed: %s", reason, exc_info=None if _is_ours(error) else error)
-        self._health = replace(self._health, state="failed", progress=None, reason=reason)
+    def _say_ready(self, described: dict[str, Any]) -> None:
+        self._health = replace(
+            self._health,
+            state="ready",
+            progress=None,
+            reason="",
+            target=described["target"],
+            draft=described["draft"] or "",
+            device=described["device"],
+            dtype=described["dtype"],
+            memory=described["memory_bytes"],
+            context=described["context"],
+        )
+        log.info("ready: %s", described)
 
     def _step(self, engine: Engine) -> bool:
         """Run one unit and hand on what came of it; False when there was nothing to do."""
@@ -179,14 +182,16 @@ class ResidentBackend:
         try:
             step = engine.step()
         except Exception as error:
-            self._give_up(error)
+            self._end_all(error)
             return True
         if step is None:
             return False
         self._units += 1
         with self._lock:
-            handle = self._handles[step.generation.number]
-        self._report(handle, step, time.monotonic() - begun)
+            handle = self._handles.get(step.generation.number)
+        # None for one that was ended with an error before, and that the core now lets go of.
+        if handle is not None:
+            self._report(handle, step, time.monotonic() - begun)
         return True
 
     def _report(self, handle: ResidentHandle, step: Step, seconds: float) -> None:
@@ -210,16 +215,20 @@ class ResidentBackend:
                 log.error("a generation failed: %s", generation.error)
             self._end(handle, Ending(generation.finish, now, generation.error))
 
-    def _give_up(self, error: Exception) -> None:
-        """The engine itself failed, whose fault is unknown: all that wait end, the engine goes on."""
-        reason = _reason(error)
-        log.error("a step failed: %s", reason, exc_info=error)
+    def _end_all(self, error: Exception) -> None:
+        """The engine itself failed, whose fault is unknown: all that wait end, and it goes on.
+
+        When it fails again with nobody waiting, it cannot go on: the error is raised.
+        """
         with self._lock:
             waiting = list(self._handles.values())
+        if not waiting:
+            raise error
+        log.error("a step failed: %s", _reason(error), exc_info=error)
         for handle in waiting:
             # Cancelled, so that the core lets go of it too.
             handle.generation.cancel()
-            self._end(handle, Ending("error", handle.counted, reason))
+            self._end(handle, Ending("error", handle.counted, _reason(error)))
 
     def _end(self, handle: ResidentHandle, ending: Ending) -> None:
         with self._lock:
