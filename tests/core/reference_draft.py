@@ -31,7 +31,10 @@ def rope(x: torch.Tensor, position: int, base: float, dim: int) -> torch.Tensor:
 def draft_block(
     config: dict[str, Any], tensors: Tensors, features: torch.Tensor, rows: torch.Tensor, start: int
 ) -> torch.Tensor:
-    """features: [start, K * H] of positions 0 .. start - 1; rows: [B, H], anchor and masks. Returns [B, H] after norm."""
+    """features: [start, K * H] of positions 0 .. start - 1; rows: [B, H], anchor and masks.
+
+    Returns [B, H] after the final norm.
+    """
     nested = config["dflash_config"]
     eps, heads, kv_heads, hd = (
         config["rms_norm_eps"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ def test_generations_take_turns_by_priority_and_then_round_by_round(pair: tuple[
     first = order.index(a.number)
     assert set(order[:first]) == {c.number}, "the urgent one ran to its end first"
     rest = order[first:]
-    assert all(x != y for x, y in zip(rest, rest[1:20], strict=False)), "equals alternate"
+    assert all(x != y for x, y in itertools.pairwise(rest[:20])), "equals alternate"
     alone = load(pair)
     for generation, p in zip((a, b, c), prompts(3), strict=True):
         assert generation.stats.completion_tokens == 24

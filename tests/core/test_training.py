@@ -1,0 +1,91 @@
+"""The trainer learns, its blocks are what the reference says, and what it saves serves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dflash_core.checkpoints.draft import load_draft
+from dflash_core.checkpoints.target import load_target
+from dflash_core.errors import DFlashError
+from dflash_core.training.blocks import block_mask, make_blocks, sample_anchors
+from dflash_core.training.recipe import DraftRecipe
+from dflash_core.training.shards import TokenShards
+from dflash_core.training.trainer import DraftTrainer
+from tests.core import tiny
+
+
+def test_a_block_sees_the_context_strictly_before_its_anchor_and_itself() -> None:
+    anchors = torch.tensor([[3, 10]])
+    mask = block_mask(anchors, row_tokens=20, block_size=4)
+    assert isinstance(mask, torch.Tensor) and mask.shape == (1, 8, 28)
+    for query in range(8):
+        block = query // 4
+        seen = mask[0, query].nonzero().flatten().tolist()
+        assert seen == [*range(int(anchors[0, block])), *range(20 + block * 4, 24 + block * 4)]
+
+
+def test_labels_are_the_targets_choices_and_weights_follow_the_greedy_path() -> None:
+    tokens = torch.tensor([[5, 6, 7, 8, 9, 1, 0, 4]])
+    # After each position the target would choose: it agrees with the text at 6, 7, then not, then again.
+    greedy = torch.tensor([[6, 7, 3, 9, 1, 2, 4, 4]])
+    blocks = make_blocks(tokens, greedy, torch.tensor([[0, 3]]), block_size=4, decay=1e9, off_path_weight=0.25)
+    assert blocks.positions.tolist() == [[0, 1, 2, 3, 3, 4, 5, 6]]
+    assert blocks.labels.tolist() == [[[6, 7, 3], [9, 1, 2]]]
+    # Block 0 stays on the path (6, 7 are the target's own); block 1 ends at the document's end (token 0).
+    assert torch.allclose(blocks.weights, torch.tensor([[[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]]))
+    greedy[0, 0] = 2
+    blocks = make_blocks(tokens, greedy, torch.tensor([[0]]), block_size=4, decay=1e9, off_path_weight=0.25)
+    assert torch.allclose(blocks.weights, torch.tensor([[[1.0, 0.25, 0.25]]]))
+
+
+def test_anchors_are_distinct_sorted_and_leave_room_for_a_block() -> None:
+    anchors = sample_anchors(torch.zeros(5, 64, dtype=torch.long), 20, 8)
+    assert (anchors.diff(dim=1) > 0).all() and anchors.max() < 56
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> TokenShards:
+    text = np.random.default_rng(0).integers(1, 90, 200)
+    np.save(tmp_path / "train-00000.npy", np.tile(np.append(text, 0), 30).astype(np.uint16))
+    return TokenShards(tmp_path, "train")
+
+
+def test_the_loss_falls_and_the_saved_draft_serves(shards: TokenShards, tmp_path: Path) -> None:
+    target = load_target(tiny.write_target(tmp_path / "target"))
+    recipe = DraftRecipe(
+        layers=1,
+        row_tokens=48,
+        rows=4,
+        anchors=6,
+        mask_token_id=95,
+        max_steps=100,
+        warm_up_steps=5,
+        learning_rate=1e-2,
+        minutes=5,
+    )
+    trainer = DraftTrainer(target, recipe)
+    batches = shards.batches(recipe.rows, recipe.row_tokens)
+    losses = [trainer.step(next(batches), i / 100)[0].item() for i in range(100)]
+    assert np.mean(losses[-10:]) < 0.85 * np.mean(losses[:10])
+    trainer.recipe = DraftRecipe(**{**recipe.__dict__, "max_steps": 101})
+    trainer.train(shards, out=tmp_path / "draft")
+    draft = load_draft(tmp_path / "draft", target)
+    assert draft.spec.target_layer_ids == (0, 1, 2, 4, 5) and draft.spec.block_size == 8
+
+
+def test_no_shards_and_a_loss_that_is_no_number_are_one_line(shards: TokenShards, tmp_path: Path) -> None:
+    with pytest.raises(DFlashError, match="no token shards held"):
+        TokenShards(tmp_path, "held-python")
+    with pytest.raises(DFlashError, match="no row of 100000 tokens"):
+        next(shards.rows(100_000))
+    target = load_target(tiny.write_target(tmp_path / "target"))
+    recipe = DraftRecipe(layers=1, row_tokens=48, rows=2, anchors=4, mask_token_id=95, max_steps=2)
+    trainer = DraftTrainer(target, recipe)
+    with torch.no_grad():
+        trainer.draft.fc.weight.fill_(float("nan"))
+    with pytest.raises(DFlashError, match="not a number"):
+        trainer.train(shards)
