@@ -1,4 +1,4 @@
-"""The text around a place of a document, cut to windows, as boundaries and the prompt want it.
+"""What a request sees of its document: taken once, so that later edits cannot change it under way.
 
 Windows are taken from the lines near the cursor, so that a request costs the same in a file of 200 lines
 and of 20,000.
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from server.completion.boundaries.boundary import CursorText, indentation
-from server.context.languages import Language
+from server.context.languages import Language, language_for
+from server.context.prompt import TextBefore
 from server.documents.document import Document, Place
-from server.documents.lines import to_line_feeds
+from server.documents.lines import to_line_feeds, without_ending
+from server.documents.positions import Encoding
 
 BEFORE_LIMIT = 16_000  # characters; tree-sitter reads them in about 3 ms
 AFTER_LIMIT = 4_000
@@ -22,9 +25,43 @@ _PYTHON_HEAD = re.compile(r"\s*(?:(?:async\s+def|def|class)\s+\w+\s*[\[(:]|@\w+[
 _ANY_HEAD = re.compile(r"[A-Za-z@#]")
 
 
-def cursor_text(document: Document, place: Place, language: Language) -> CursorText:
+@dataclass(frozen=True)
+class Surroundings:
+    """One place in a document with all that a completion needs of it.
+
+    line: the cursor's line without its ending, as it stands in the document. line_ending: what line ends
+    in inserted text must be. cursor: the windows around it. before: the window for the prompt.
+    """
+
+    uri: str
+    path: str
+    language: Language
+    place: Place
+    line: str
+    line_ending: str
+    encoding: Encoding
+    cursor: CursorText
+    before: TextBefore
+
+
+def surroundings(document: Document, place: Place, path: str, prompt_limit: int) -> Surroundings:
+    """The surroundings of a place. `path`: as the target should see it; `prompt_limit` in characters."""
+    language = language_for(document.language, path)
+    return Surroundings(
+        document.uri,
+        path,
+        language,
+        place,
+        without_ending(document.lines[place.line]),
+        document.line_ending_near(place.line),
+        document.encoding,
+        cursor_text(document.lines, place, language),
+        text_before(document.lines, place, prompt_limit),
+    )
+
+
+def cursor_text(lines: Sequence[str], place: Place, language: Language) -> CursorText:
     """The windows before and after a place; the one before begins with a definition where it can."""
-    lines = document.lines
     line = lines[place.line]
     before_on_line, after_on_line = line[: place.column], line[place.column :]
     above = _lines_above(lines, place.line, BEFORE_LIMIT - len(before_on_line))
@@ -35,18 +72,19 @@ def cursor_text(document: Document, place: Place, language: Language) -> CursorT
     return CursorText(to_line_feeds(before), to_line_feeds(after), language)
 
 
-def text_before(document: Document, place: Place, limit: int) -> tuple[str, int]:
-    """The last `limit` characters before a place, `\\n` ended, and how many of the document precede them."""
-    lines = document.lines
-    before = lines[place.line][: place.column]
-    first = place.line
-    while first and len(before) < limit:
-        # Lines are taken a screen at a time: joining one by one would copy the text again and again.
-        start = max(0, first - 64)
-        before = "".join(lines[start:first]) + before
-        first = start
-    skipped = sum(map(len, lines[:first])) + max(0, len(before) - limit)
-    return to_line_feeds(before[-limit:]), skipped
+def text_before(lines: Sequence[str], place: Place, limit: int) -> TextBefore:
+    """The last `limit` characters before a place; line ends count as one character whatever they are."""
+    first, size = place.line, place.column
+    while first and size < limit:
+        first -= 1
+        size += _length(lines[first])
+    text = to_line_feeds("".join(lines[first : place.line]) + lines[place.line][: place.column])
+    skipped = sum(map(_length, lines[:first]))
+    return TextBefore(text[-limit:], skipped + max(0, len(text) - limit))
+
+
+def _length(line: str) -> int:
+    return len(line) - line.endswith("\r\n")
 
 
 def _lines_above(lines: Sequence[str], line: int, limit: int) -> list[str]:

@@ -15,7 +15,7 @@ get; otherwise the last token, since the vocabulary joins what typing separates 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -89,6 +89,10 @@ class PromptBuilder:
             ids, heal = ids[:edge], self._tokenizer.decode(ids[edge:])
         return Prompt([*self._start_ids, *ids], heal, settings.stop_ids, settings.max_tokens)
 
+    def text_of(self, ids: Sequence[int]) -> str:
+        """The text of generated tokens; "" where the profile has no tokenizer."""
+        return self._tokenizer.decode(ids) if ids and self._settings is not None else ""
+
     def _fitting_ids(self, before: TextBefore, header: str) -> list[int]:
         """Ids of the header with as much of the text as fits, or, if nothing else does, of the text's end."""
         room = self._budget - self._budget // LINE_SHARE - len(self._tokenizer.encode(header))
@@ -125,8 +129,11 @@ class PromptBuilder:
         """How many ids stay in the prompt; the rest is the smallest end to heal that is whole characters."""
         pieces = self._tokenizer.token_bytes
         wanted = max(1, self._blanks_at_end(ids))
+        lowest = 0 if self._start_ids else 1  # an engine needs a token to begin with
         edge, tail = len(ids), b""
-        while edge and (len(tail) < wanted or not _begins_a_character(tail)):
+        while len(tail) < wanted or not _begins_a_character(tail):
+            if edge <= lowest:
+                return edge if _begins_a_character(tail) else len(ids)
             edge -= 1
             tail = pieces[ids[edge]] + tail
         return edge

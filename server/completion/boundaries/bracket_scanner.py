@@ -26,12 +26,14 @@ class Opener:
 class LineState:
     """How a text ends.
 
-    open: the brackets open there, outermost first. inside: the ending awaited of a string or comment of
-    several lines, or "". The rest tells of its last line that holds anything (code or comment):
-    last: its last character of code, "" when it has none. indent: its column. text: without comments.
+    open: the brackets open there, outermost first. surplus: closers that closed none of the text's own.
+    inside: the ending awaited of a string or comment of several lines, or "".
+    The rest tells of its last line that holds anything, code or comment. last: its last character of
+    code, "" when it has none. indent: its column. text: the line without comments.
     """
 
     open: tuple[Opener, ...] = ()
+    surplus: int = 0
     inside: str = ""
     last: str = ""
     indent: int = 0
@@ -76,7 +78,8 @@ class BracketScanner:
     def _read(self, state: LineState, line: str) -> LineState:
         if not line.strip():
             return state
-        opened, inside, last, code = list(state.open), state.inside, "", []
+        opened, surplus, inside = list(state.open), state.surplus, state.inside
+        last, code = "", []
         indent, place = indentation(line), 0
         while place < len(line):
             if inside:
@@ -101,4 +104,6 @@ class BracketScanner:
                 opened.append(Opener(token, indent))
             elif token in CLOSERS and opened:
                 opened.pop()
-        return LineState(tuple(opened), inside, last, indent, "".join(code))
+            elif token in CLOSERS:
+                surplus += 1
+        return LineState(tuple(opened), surplus, inside, last, indent, "".join(code))

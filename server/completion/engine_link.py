@@ -1,0 +1,130 @@
+"""The connection to a profile's engine: launched in the background, relaunched with growing pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from server.engine.client import EngineClient
+from server.engine.launcher import ensure_engine, stop_engine
+from server.engine.protocol import EngineHealth
+from server.errors import DflashError
+from server.profiles import Profile
+
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 60.0
+
+
+@dataclass(frozen=True)
+class LinkListener:
+    """Who hears about the engine: `changed` of every change, `failed` once when it cannot be reached."""
+
+    changed: Callable[[EngineHealth], None] = lambda health: None
+    failed: Callable[[str], None] = lambda reason: None
+
+
+class EngineLink:
+    """One engine as one window sees it. `client` is None while it loads or cannot be reached.
+
+    Nothing runs on its own: an engine that was lost is launched again when the next completion asks.
+    The pause between attempts doubles until a completion has succeeded, so that an engine that dies of
+    each request is not started over and over.
+    """
+
+    def __init__(self, profile: Profile, listener: LinkListener) -> None:
+        self._profile = profile
+        self._listener = listener
+        self._launching: asyncio.Task[None] | None = None
+        self._pause_s = 0.0
+        self._next_launch = 0.0  # time.monotonic()
+        self._told = False
+        self.client: EngineClient | None = None
+        self.health = EngineHealth(state="loading", reason="starting", profile=profile.name)
+
+    @property
+    def reason(self) -> str:
+        """Why there is no client now, in a few words."""
+        if self.health.state == "failed":
+            return f"engine unavailable: {self.health.reason}"
+        return "engine loading"
+
+    def launch(self) -> None:
+        """Begin to connect, and to start the engine, unless that is under way or its pause is not over."""
+        if self.client is None and self._launching is None and time.monotonic() >= self._next_launch:
+            self._launching = asyncio.get_running_loop().create_task(self._launch(), name="launch engine")
+
+    async def connect(self) -> EngineClient:
+        """The engine, once it is ready, whatever the pause. Raises EngineError when it cannot be."""
+        if self.client is None:
+            client = await ensure_engine(self._profile, on_health=self._change)
+            try:
+                self._change(await client.health())
+            except BaseException:
+                await client.aclose()
+                raise
+            self.client = client
+        return self.client
+
+    async def lost(self, client: EngineClient, reason: str) -> None:
+        """The engine was not there for a completion. It may have ended while idle: look again at once."""
+        if client is not self.client:
+            return
+        self.client = None
+        await client.aclose()
+        self._change(replace(self.health, state="loading", progress=None, reason=reason))
+        self.launch()
+        self._postpone()
+
+    def succeeded(self) -> None:
+        """A completion came through: whatever happens next is a new trouble."""
+        self._pause_s = self._next_launch = 0.0
+        self._told = False
+
+    async def restart(self) -> None:
+        """Stop the engine, for all windows, and launch it again."""
+        await self.aclose()
+        self._change(EngineHealth(state="loading", reason="restarting", profile=self._profile.name))
+        self.succeeded()
+        with contextlib.suppress(DflashError):  # a remote engine is not ours to stop, but we reconnect
+            await stop_engine(self._profile)
+        self.launch()
+
+    async def aclose(self) -> None:
+        """Let go of the engine, which goes on for other windows."""
+        if self._launching is not None:
+            self._launching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._launching
+            self._launching = None
+        if self.client is not None:
+            client, self.client = self.client, None
+            await client.aclose()
+
+    async def _launch(self) -> None:
+        try:
+            await self.connect()
+        except DflashError as error:
+            self._fail(str(error))
+        except OSError as error:
+            self._fail(error.strerror or "cannot be started")
+        finally:
+            self._launching = None
+
+    def _fail(self, reason: str) -> None:
+        self._postpone()
+        self._change(replace(self.health, state="failed", progress=None, reason=reason))
+        if not self._told:
+            self._told = True
+            self._listener.failed(reason)
+
+    def _postpone(self) -> None:
+        self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s or FIRST_PAUSE_S)
+        self._next_launch = time.monotonic() + self._pause_s
+
+    def _change(self, health: EngineHealth) -> None:
+        if health != self.health:
+            self.health = health
+            self._listener.changed(health)

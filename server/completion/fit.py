@@ -1,0 +1,97 @@
+"""Fits a completion into its line: what it replaces there, and in which line ends it is written.
+
+Text and range always belong together: the text replaces exactly the range, which begins at the cursor.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from server.completion.boundaries.boundary import CursorText, indentation
+from server.completion.boundaries.bracket_scanner import BracketScanner
+from server.completion.surroundings import Surroundings
+from server.context.languages import Language
+from server.documents.positions import Position, Range, units_before
+
+_BLANKS = " \t"
+# What an editor closes by itself: blanks, a quote, closers, and what may stand behind them.
+_CLOSED_BY_EDITOR = re.compile(r"([ \t]*)([\"'`]?)([)\]}]*)([:;,]?)[ \t]*")
+_WORD = re.compile(r"\w")
+_OPENS_BLOCK = (":", "{", "(", "[")
+
+
+@dataclass(frozen=True)
+class Insertion:
+    """Text in the document's own line ends, and the range that it replaces."""
+
+    text: str
+    range: Range
+
+
+def blanks_are_doubled(cursor: CursorText) -> bool:
+    """Whether blanks that a completion begins with stand before the cursor already.
+
+    They do behind a blank in a line, and on a line of blanks whose column fits the line above; where the
+    block that the line above opens must be deeper than the cursor, they are wanted.
+    """
+    line = cursor.line_before
+    if not line.endswith((" ", "\t")):
+        return False
+    above = next((each for each in reversed(cursor.above.split("\n")) if each.strip()), "")
+    if line.strip() or not above.rstrip().endswith(_OPENS_BLOCK):
+        return True
+    return indentation(line) > indentation(above)
+
+
+def fit(text: str, site: Surroundings) -> Insertion:
+    """Where `text` (with `\\n` line ends, not empty) goes in the document."""
+    column = site.place.column
+    replaced = _replaced(text, site.line[column:], site.language)
+    return Insertion(
+        text.replace("\n", site.line_ending),
+        Range(_position(site, column), _position(site, column + replaced)),
+    )
+
+
+def cursor_range(site: Surroundings) -> Range:
+    """The empty range at the cursor."""
+    position = _position(site, site.place.column)
+    return Range(position, position)
+
+
+def _position(site: Surroundings, column: int) -> Position:
+    return Position(site.place.line, units_before(site.line, column, site.encoding))
+
+
+def _replaced(text: str, right: str, language: Language) -> int:
+    """How many characters right of the cursor the text brings along itself."""
+    if not right.strip(_BLANKS):
+        return len(right)
+    closed = _CLOSED_BY_EDITOR.fullmatch(right)
+    if closed is None:
+        return _overlap(text, right)
+    blanks, quote, closers, mark = closed.groups()
+    first_line = text.partition("\n")[0]
+    # An odd number of quotes closes the string that the editor closed as well.
+    if quote and text.count(quote) % 2 == 0:
+        return 0
+    surplus = min(BracketScanner(language).advance(text).surplus, len(closers))
+    replaced = len(blanks) * bool(quote or surplus) + len(quote) + surplus
+    if surplus < len(closers):
+        return replaced
+    if mark and not text.endswith(mark) and not first_line.endswith(mark):
+        return replaced
+    return replaced + len(mark)
+
+
+def _overlap(text: str, right: str) -> int:
+    """Length of the longest end of `text` that `right` begins with: all of it, or signs without a word."""
+    whole = right.rstrip(_BLANKS)
+    if text.endswith(whole):
+        return len(whole)
+    for length in range(min(len(text), len(whole)), 0, -1):
+        start = right[:length]
+        if text.endswith(start) and start.strip(_BLANKS) and not _WORD.search(start):
+            return length
+    return 0
