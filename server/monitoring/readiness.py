@@ -87,7 +87,7 @@ def _reason(profile: Profile, weights: int | None, device: Device | None) -> str
     return (
         _target_reason(profile)
         or _draft_reason(profile)
-        or _tokenizer_reason(profile)
+        or _prompt_reason(profile)
         or _device_reason(profile, device)
         or _memory_reason(profile, weights or 0, device)
     )
@@ -124,10 +124,12 @@ def _draft_reason(profile: Profile) -> str:
     return ""
 
 
-def _tokenizer_reason(profile: Profile) -> str:
+def _prompt_reason(profile: Profile) -> str:
     from server.context.tokenizer import PromptTokenizer
 
     assert profile.prompt is not None
+    if profile.prompt.format != "plain":
+        return f"its prompt format {profile.prompt.format} is not built yet"
     try:
         PromptTokenizer.from_file(profile.prompt.tokenizer)
     except DflashError as error:
