@@ -19,10 +19,10 @@ from dflash_core.block_decoder import BlockDecoder
 from dflash_core.checkpoints.draft import load_draft
 from dflash_core.checkpoints.target import load_target
 from dflash_core.draft import Draft
-from dflash_core.errors import DFlashError
+from dflash_core.errors import DFlashError, RequestError
 from dflash_core.generation import Block, Generation, GenerationRequest
 from dflash_core.policy import DraftPolicy
-from dflash_core.sessions import SessionPool
+from dflash_core.sessions import Session, SessionPool
 from dflash_core.target import Target
 from dflash_core.vocabulary import Vocabulary
 
@@ -33,13 +33,15 @@ LoadProgress = Callable[[float, str], None]
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """device "auto": CUDA where there is one, else the CPU. dtype "auto": see `serving_dtype`. context: positions of
-    one session. sessions: how many documents keep their keys and values. rotary_base: overrides the draft's own."""
+    one session. sessions: how many documents keep their keys and values, fewer where `memory_limit` (bytes, weights
+    and sessions together) does not hold so many. rotary_base: overrides the draft's own."""
 
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     context: int = 2048
     sessions: int = 4
     rotary_base: float | None = None
+    memory_limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ class Engine:
         progress(0.8, "draft")
         draft = load_draft(draft_path, target, rotary_base=options.rotary_base) if draft_path else None
         progress(0.9, "measuring")
-        engine = cls(target, draft, Vocabulary(token_bytes), context=options.context, sessions=options.sessions)
+        sessions = _sessions_within(options, target, draft)
+        engine = cls(target, draft, Vocabulary(token_bytes), context=options.context, sessions=sessions)
         engine.calibrate()
         progress(1.0, "ready")
         return engine
@@ -99,7 +102,7 @@ class Engine:
         self.sessions.check(len(request.prompt))
         vocab_size = self.decoder.target.spec.vocab_size
         if not all(0 <= token < vocab_size for token in request.prompt):
-            raise DFlashError(f"the prompt holds a token outside the vocabulary of {vocab_size}")
+            raise RequestError(f"the prompt holds a token outside the vocabulary of {vocab_size}")
         generation = Generation(request, next(self._numbers), priority=request.priority)
         with self._lock:
             self._generations.append(generation)
@@ -116,6 +119,9 @@ class Engine:
         else:
             generation.last_run = next(self._clock)
             try:
+                if generation.session is None:
+                    session = self.sessions.acquire(generation.request.session, generation.request.prompt)
+                    generation.begin(session, self.vocabulary)
                 block = generation.run_unit(self.decoder, self.policy, self.vocabulary)
             except Exception as error:  # one request's failure must not end the engine
                 generation.error = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -127,7 +133,6 @@ class Engine:
     def calibrate(self) -> None:
         """Measures a round at every width, which also warms the kernels up."""
         session = self.sessions.acquire(None, [0])
-        assert session is not None
         self.decoder.prefill(session, [0] * 64)
         for _ in range(2):
             for width in self.policy.widths:
@@ -138,14 +143,13 @@ class Engine:
     def describe(self) -> dict[str, Any]:
         """What is loaded and where, for health reports. memory_bytes: weights and sessions."""
         target, draft = self.decoder.target, self.decoder.draft
-        weights = sum(p.nbytes for module in (target, draft) if module for p in module.parameters())
         return {
             "target": f"{target.spec.family}, {len(target.spec.layers)} layers",
             "draft": f"DFlash, {len(draft.spec.layers)} layers, block {draft.spec.block_size}" if draft else None,
             "device": torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else "cpu",
             "dtype": str(target.dtype).removeprefix("torch."),
             "context": self.sessions.context,
-            "memory_bytes": weights + self.sessions.nbytes,
+            "memory_bytes": _weight_bytes(target, draft) + self.sessions.nbytes,
             "round_ms": {width: round(ms, 2) for width, ms in self.policy.round_ms.items()},
         }
 
@@ -153,14 +157,8 @@ class Engine:
         """The most urgent generation that can run: cancelled ones first, then priority, then whoever waited longest."""
         with self._lock:
             waiting = sorted(self._generations, key=lambda g: (not g.cancelled, g.priority, g.last_run, g.number))
-        for generation in waiting:
-            if generation.cancelled or generation.session is not None:
-                return generation
-            session = self.sessions.acquire(generation.request.session, generation.request.prompt)
-            if session is not None:
-                generation.begin(session, self.vocabulary)
-                return generation
-        return None
+        room = self.sessions.has_free()
+        return next((g for g in waiting if g.cancelled or g.session is not None or room), None)
 
     def _end(self, generation: Generation) -> None:
         if generation.session is not None:
@@ -175,6 +173,25 @@ def serving_dtype(device: torch.device) -> torch.dtype:
         return torch.bfloat16
     able = torch.cpu.get_capabilities()
     return torch.bfloat16 if able.get("avx512_bf16") or able.get("amx_bf16") else torch.float32
+
+
+def _weight_bytes(target: Target, draft: Draft | None) -> int:
+    return sum(p.nbytes for module in (target, draft) if module for p in module.parameters())
+
+
+def _sessions_within(options: EngineOptions, target: Target, draft: Draft | None) -> int:
+    """How many sessions the memory limit holds beside the weights, at most the number asked for."""
+    if options.memory_limit is None:
+        return options.sessions
+    weights = _weight_bytes(target, draft)
+    one = Session(target, draft, options.context).nbytes
+    fitting = (options.memory_limit - weights) // one
+    if fitting < 1:
+        raise DFlashError(
+            f"memory_limit of {options.memory_limit >> 20} MB does not hold the weights ({weights >> 20} MB) "
+            f"and one session of {options.context} tokens ({one >> 20} MB)"
+        )
+    return min(options.sessions, fitting)
 
 
 def _first_token(logits: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

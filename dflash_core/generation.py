@@ -183,6 +183,8 @@ class Generation:
         self._anchor = done.tokens[0]
         self.stats.healed_tokens += 1
         beyond = self._healing.advance(self._anchor)
+        if beyond:  # this token is partly answer
+            self.stats.completion_tokens += 1
         self._end_if_full()
         return Block(done.tokens, beyond, 0, 0) if beyond else None
 

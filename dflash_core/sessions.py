@@ -91,14 +91,15 @@ class SessionPool:
     def nbytes(self) -> int:
         return sum(session.nbytes for session in self._sessions)
 
-    def acquire(self, session_id: str | None, prompt: Sequence[int]) -> Session | None:
-        """A session rewound to what it shares with the prompt, less the last token; None while all are busy.
+    def has_free(self) -> bool:
+        return not all(session.busy for session in self._sessions)
+
+    def acquire(self, session_id: str | None, prompt: Sequence[int]) -> Session:
+        """A free session, rewound to what it shares with the prompt, less the last token.
 
         The last token of a prompt is never taken from the cache: it is the anchor of the first round.
         """
         free = [session for session in self._sessions if not session.busy]
-        if not free:
-            return None
         wanted = prompt[:-1]
         own = [session for session in free if session_id is not None and session.id == session_id]
         session = own[0] if own else min(free, key=lambda s: s.last_used)

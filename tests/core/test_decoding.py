@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from dflash_core import Engine, EngineOptions, Generation, GenerationRequest
+from dflash_core import DFlashError, Engine, EngineOptions, Generation, GenerationRequest
 from dflash_core.checkpoints.target import load_target
 from dflash_core.sessions import Session
 from tests.core import tiny
@@ -266,3 +266,39 @@ def test_prefill_only_writes_the_prompt_and_nothing_else(pair: tuple[Path, Path]
     following = engine.submit(GenerationRequest(prompt=prompt, max_tokens=8, session="s"))
     run(engine, following)
     assert following.stats.prefill_tokens == 0 and following.stats.reused_tokens == len(prompt) - 1
+
+
+def test_a_memory_limit_means_fewer_sessions_and_then_a_clear_refusal(pair: tuple[Path, Path]) -> None:
+    whole = load(pair).describe()["memory_bytes"]
+    one = load(pair, sessions=1).describe()["memory_bytes"]
+    assert load(pair, memory_limit=(whole + one) // 2).describe()["memory_bytes"] < whole
+    assert load(pair, memory_limit=one).describe()["memory_bytes"] == one
+    with pytest.raises(DFlashError, match="does not hold the weights"):
+        load(pair, memory_limit=one - 1)
+
+
+def test_a_request_that_cannot_be_served_is_refused_in_one_line(pair: tuple[Path, Path]) -> None:
+    engine = load(pair)
+    for options, words in [
+        ({"prompt": []}, "the prompt is empty"),
+        ({"prompt": [1] * 256}, "256 tokens, the context holds 256"),
+        ({"prompt": [1, 96]}, "outside the vocabulary of 96"),
+        ({"prompt": [1], "max_tokens": -1}, "must not be negative"),
+        ({"prompt": [1], "temperature": -0.1}, "temperature"),
+        ({"prompt": [1], "top_p": 0.0}, "top_p"),
+        ({"prompt": [1], "block_size": 0}, "block_size"),
+    ]:
+        with pytest.raises(DFlashError) as caught:
+            engine.submit(GenerationRequest(**({"max_tokens": 4} | options)))
+        assert words in str(caught.value) and "\n" not in str(caught.value)
+    assert engine.step() is None
+
+
+def test_a_failing_request_ends_alone(pair: tuple[Path, Path]) -> None:
+    engine = load(pair)
+    prompt = prompts(1)[0]
+    broken = engine.submit(GenerationRequest(prompt=prompt, max_tokens=8, heal=bytes([7])))
+    sound = engine.submit(GenerationRequest(prompt=prompt, max_tokens=8))
+    tokens = run(engine, sound)
+    assert broken.finish == "error" and "cannot be spelled" in broken.error
+    assert tokens == generate(load(pair), prompt, 8)

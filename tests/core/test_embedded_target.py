@@ -75,7 +75,6 @@ def test_logits_equal_those_of_transformers(
     target = engine.decoder.target
     for prompt, theirs in zip(prompts, expected[0], strict=True):
         session = engine.sessions.acquire(None, prompt)
-        assert session is not None
         session.rewind(0)
         positions = session.next_positions(len(prompt))
         with torch.inference_mode():
@@ -95,10 +94,7 @@ def test_greedy_text_is_the_targets_own_with_and_without_the_draft_and_prefix_re
         warm = engine.submit(GenerationRequest(prompt=prompt, max_tokens=NEW_TOKENS, draft="on", session=f"{number}"))
         assert run(engine, warm) == text
         reused += warm.stats.reused_tokens
-        # Another session, emptied: everything is read again.
-        other = engine.sessions.acquire("cold", [])
-        assert other is not None
-        engine.sessions.release(other)
+        # All sessions emptied: everything is read again.
         for session in engine.sessions._sessions:
             session.rewind(0)
         cold = engine.submit(GenerationRequest(prompt=prompt, max_tokens=NEW_TOKENS, draft="on", session="cold"))

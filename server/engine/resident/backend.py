@@ -153,6 +153,7 @@ class ResidentBackend:
             dtype=profile.engine.dtype,
             context=profile.engine.context,
             rotary_base=profile.draft.rotary_base if profile.draft else None,
+            memory_limit=profile.engine.memory_limit,
         )
         draft = profile.draft.path if profile.draft else None
         engine = Engine.load(profile.target.path, draft, tokenizer.token_bytes, options, self._progress)

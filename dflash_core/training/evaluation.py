@@ -1,0 +1,67 @@
+"""Acceptance length of a pair on texts it was not trained on, by the engine that serves."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dflash_core.engine import Engine
+from dflash_core.generation import GenerationRequest
+from dflash_core.training.shards import TokenShards
+
+_SHORTEST_DOCUMENT = 200
+"""Tokens; shorter documents give no context worth the name."""
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """`length` counts the bonus token. `prefix_right[k]`: share of rounds whose first k + 1 drafted rows were right."""
+
+    prompts: int
+    rounds: int
+    tokens: int
+    length: float
+    prefix_right: list[float]
+
+
+def acceptance(
+    engine: Engine,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_tokens: int,
+    stop_ids: Sequence[int] = (),
+    progress: Callable[[int], None] = lambda done: None,
+) -> Acceptance:
+    """Greedy text after each prompt, every round drafted at the full block. Deterministic in fp32."""
+    rounds: list[int] = []
+    tokens = 0
+    for done, prompt in enumerate(prompts):
+        generation = engine.submit(
+            GenerationRequest(prompt=prompt, max_tokens=max_tokens, draft="on", stop_ids=stop_ids)
+        )
+        while generation.finish is None:
+            step = engine.step()
+            # A round cut short by the limit or a stop token says nothing of its missing rows.
+            if step and step.block and step.block.drafted == engine.decoder.block_size - 1:
+                rounds.append(step.block.accepted)
+        tokens += generation.stats.completion_tokens
+        progress(done + 1)
+    accepted = np.array(rounds)
+    right = [float((accepted > k).mean()) for k in range(engine.decoder.block_size - 1)] if rounds else []
+    return Acceptance(len(prompts), len(rounds), tokens, 1 + sum(right), right)
+
+
+def held_out_prompts(shards: TokenShards, count: int, prompt_tokens: int, seed: int = 0) -> list[list[int]]:
+    """Starts of held-out documents, cut at random within `prompt_tokens`, as if one were writing there."""
+    generator = np.random.default_rng(seed)
+    documents: list[np.ndarray] = []
+    for path in shards.paths:
+        tokens = np.load(path)
+        bounds = [*np.flatnonzero(tokens == 0), len(tokens)]
+        documents += [tokens[a:b] for a, b in itertools.pairwise(bounds) if b - a >= _SHORTEST_DOCUMENT]
+    chosen = generator.permutation(len(documents))[:count]
+    cut = [int(generator.integers(64, min(prompt_tokens, len(documents[i]) - 64))) for i in chosen]
+    return [documents[i][:n].tolist() for i, n in zip(chosen, cut, strict=True)]
