@@ -33,12 +33,15 @@ def acceptance(
     *,
     max_tokens: int,
     stop_ids: Sequence[int] = (),
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], object] = lambda prompts: None,
 ) -> Acceptance:
-    """Greedy text after each prompt, every round drafted at the full block. Deterministic in fp32."""
+    """Greedy text after each prompt, every round drafted at the full block. Deterministic in fp32.
+
+    progress: called with the number of prompts just done.
+    """
     rounds: list[int] = []
     tokens = 0
-    for done, prompt in enumerate(prompts):
+    for prompt in prompts:
         generation = engine.submit(
             GenerationRequest(prompt=prompt, max_tokens=max_tokens, draft="on", stop_ids=stop_ids)
         )
@@ -48,7 +51,7 @@ def acceptance(
             if step and step.block and step.block.drafted == engine.decoder.block_size - 1:
                 rounds.append(step.block.accepted)
         tokens += generation.stats.completion_tokens
-        progress(done + 1)
+        progress(1)
     accepted = np.array(rounds)
     right = [float((accepted > k).mean()) for k in range(engine.decoder.block_size - 1)] if rounds else []
     return Acceptance(len(prompts), len(rounds), tokens, 1 + sum(right), right)
