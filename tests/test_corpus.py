@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from server.cli import main
 from server.context.languages import language_for
@@ -29,8 +30,9 @@ from server.context.tokenizer import PromptTokenizer
 from server.corpus.archives import read_archive
 from server.corpus.errors import PackageSkipped
 from server.corpus.licences import is_permissive, read_licence
+from server.corpus.package_list import Package
 from server.corpus.selection import may_be_source, one_build, read_document, shown_path
-from server.corpus.tokens import render
+from server.corpus.tokens import read_documents, render
 from server.paths import asset
 from server.profiles import load_profile
 
@@ -305,6 +307,21 @@ def test_a_list_that_cannot_be_used_is_one_clear_line(
     assert not (out / "manifest.json").exists()
 
 
+def test_two_builds_do_not_write_to_one_folder(tmp_path: Path, wheels: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "corpus").mkdir()
+    with FileLock(tmp_path / "corpus" / ".lock"):
+        assert build(tmp_path, 'python = ["absent"]\n')[0] == 1
+    assert "another build is writing to" in capfd.readouterr().err
+
+
+def test_an_output_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, wheels: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "corpus").write_text("a file")
+    assert build(tmp_path, 'python = ["absent"]\n')[0] == 1
+    assert f"output folder {tmp_path / 'corpus'} cannot be written" in capfd.readouterr().err
+
+
 def test_no_network_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -335,6 +352,16 @@ def test_generated_minified_vendored_and_binary_files_are_left_out() -> None:
 def test_one_of_several_builds_of_a_module_is_kept() -> None:
     paths = ["lib/a.js", "src/a.ts", "esm/a.mjs", "lib/b.js", "cjs/b.js", "lib/a.py"]
     assert sorted(one_build(paths)) == ["lib/a.py", "lib/b.js", "src/a.ts"]
+
+
+def test_a_translated_build_gives_way_to_a_readable_one(tmp_path: Path) -> None:
+    script = "export function add(left, right) {\n  return left + right;\n}\n" * 10
+    translated = 'Object.defineProperty(exports, "__esModule", { value: true });\n' + script
+    tarball = tmp_path / "gamma-1.0.0.tgz"
+    files = {"package/lib/add.js": translated, "package/esm/add.js": script}
+    tarball.write_bytes(make_tarball({"package/package.json": '{"license": "MIT"}', **files}))
+    documents = read_documents(Package("npm", "gamma", "train"), [tarball], 1_000_000)[2]
+    assert [document.path for document in documents] == ["esm/add.js"]
 
 
 def test_a_document_shows_its_path_in_the_project() -> None:

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from server.context.tokenizer import PromptTokenizer
@@ -36,11 +37,19 @@ def build_corpus(list_file: Path, out: Path, tokenizer_file: Path) -> dict[str, 
     wanted = load_package_list(list_file)
     tokenizer = PromptTokenizer.from_file(tokenizer_file)
     tokenizer_hash = hashlib.sha256(tokenizer_file.read_bytes()).hexdigest()
+    lock = FileLock(out / ".lock", timeout=0)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / MANIFEST).unlink(missing_ok=True)
+        with lock:
+            return _build(wanted, out, tokenizer, tokenizer_hash)
+    except Timeout as error:
+        raise CorpusError(f"another build is writing to {out}") from error
     except OSError as error:
-        raise CorpusError(f"output folder {out} cannot be written: {error.strerror}") from error
+        raise CorpusError(f"output folder {out} cannot be written: {error.strerror or error}") from error
+
+
+def _build(wanted: PackageList, out: Path, tokenizer: PromptTokenizer, tokenizer_hash: str) -> dict[str, Any]:
+    (out / MANIFEST).unlink(missing_ok=True)
     with _bar(len(wanted.packages), "packages") as bar:
         archives, skipped = acquire(wanted.packages, out / "downloads", lambda package: _tick(bar, package.name))
     read: list[tuple[Package, PackageTokens]] = []

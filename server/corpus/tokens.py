@@ -120,18 +120,22 @@ def read_documents(package: Package, archives: Sequence[Path], cap_bytes: int) -
             else:
                 sources[shown_path(path, has_top=has_top)] = data
     licence = read_licence(package.registry, metadata)
+    found = {
+        path: document
+        for path, data in sources.items()
+        if licence.covers(path) and (document := read_document(path, data)) is not None
+    }
     # A capped package gives a fair sample of itself, the same one every time.
-    order = sorted(one_build(list(sources)), key=lambda path: hashlib.blake2b(path.encode()).digest())
+    order = sorted(one_build(list(found)), key=lambda path: hashlib.blake2b(path.encode()).digest())
     documents: list[Document] = []
     seen: set[bytes] = set()
     size = 0
     for path in order:
-        document = read_document(path, sources[path]) if licence.covers(path) else None
-        if document is None or document.digest in seen or size + len(sources[path]) > cap_bytes:
+        if found[path].digest in seen or size + len(sources[path]) > cap_bytes:
             continue
-        seen.add(document.digest)
+        seen.add(found[path].digest)
         size += len(sources[path])
-        documents.append(document)
+        documents.append(found[path])
     if not documents:
         raise PackageSkipped("no source file of it passes the filters")
     return licence.version or _version_in_name(archives), licence.name, documents
