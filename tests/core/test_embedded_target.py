@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from dflash_core import Engine, EngineOptions, GenerationRequest
+from dflash_core.training.evaluation import acceptance
 from server.context.tokenizer import PromptTokenizer
 from server.paths import asset
 from tests.core.test_decoding import run
