@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from server.completion.boundaries.boundary import Decision
-from server.completion.boundaries.choice import boundary_for
-from server.completion.fit import blanks_are_doubled
+from server.completion.cut import Cut
 from server.completion.result import Finish, Stats
 from server.completion.surroundings import Surroundings
 from server.context.prompt import Prompt, PromptBuilder
@@ -54,13 +53,11 @@ class Generation:
         prompts: PromptBuilder,
         on_growth: Callable[[Growth], None] | None = None,
     ) -> None:
-        self._boundary = boundary_for(site.cursor)
-        self._strip_start = blanks_are_doubled(site.cursor)
+        self._cut = Cut(site)
         self._prompt = prompt
         self._prompts = prompts
         self._on_growth = on_growth
         self._rounds: list[RoundText] = []
-        self._text = ""
         self._begun = time.monotonic()
         self._first: float | None = None
         self._ended: float | None = None
@@ -73,7 +70,7 @@ class Generation:
             decision = self._add(chunk)
             if decision.end is not None:
                 return self._outcome(decision, "boundary")
-        decision = self._boundary.finish(self._text)
+        decision = self._cut.finish()
         finish = "eos" if stream.summary is None else _FINISHES.get(stream.summary.finish, "eos")
         return self._outcome(decision, finish)
 
@@ -107,11 +104,10 @@ class Generation:
             self._round_count += 1
             # The replay engine has no tokens: each of its rounds counts as one.
             self._tokens += len(chunk.token_ids) or 1
-        text = chunk.text if self._text or not self._strip_start else chunk.text.lstrip(" \t")
-        self._text += text
+        text = self._cut.add(chunk.text)
         bonus = self._prompts.text_of(chunk.token_ids[chunk.accepted :])
         self._rounds.append(RoundText(text, text[-len(bonus) :] if bonus else ""))
-        decision = self._boundary.feed(self._text)
+        decision = self._cut.decision
         if decision.settled and self._first is None:
             self._first = time.monotonic()
         if self._on_growth is not None:
@@ -121,5 +117,5 @@ class Generation:
     def _outcome(self, decision: Decision, finish: Finish) -> Outcome:
         assert decision.end is not None
         self._ended = time.monotonic()
-        text = self._text[: decision.end]
+        text = self._cut.kept()
         return Outcome(text, finish if text else "empty", decision.reason)
