@@ -58,7 +58,12 @@ def source_files(paths: Sequence[Path], language: Language) -> list[Path]:
         each = [path] if path.is_file() else path.rglob("*")
         for file in each:
             declared = file.name.endswith(".d.ts")  # written by a compiler
-            if file.suffix[1:] in language.extensions and not declared and not SKIPPED.intersection(file.parts) and file.is_file():
+            if (
+                file.suffix[1:] in language.extensions
+                and not declared
+                and not SKIPPED.intersection(file.parts)
+                and file.is_file()
+            ):
                 found.append(file)
     return sorted(set(found))
 

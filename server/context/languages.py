@@ -52,8 +52,9 @@ class Language:
     scanner. quotes: the quotes of strings that end on their line; literals: a pattern of others, raw strings
     or characters; a quote of `raw_quotes` knows no backslash; regexes: `/` may begin a regular expression.
     markup: a line may begin with the end of a tag. prose: text in paragraphs, where a blank line is the only
-    boundary. continuing: first words of lines that carry a statement on at its own indentation.
-    ending: first words of lines that end a block. openers: words that open a block when they end a line.
+    boundary. continuing: first words of lines that carry a statement on at its own indentation, behind its block;
+    heads: the same before its block. joints: signs that begin no statement, so that a line which begins with one
+    carries on the statement above. ending: first words of lines that end a block.
     syntax: the grammar; None where there is none.
     """
 
@@ -71,10 +72,14 @@ class Language:
     regexes: bool = False
     markup: bool = False
     continuing: frozenset[str] = frozenset({"else", "elif", "elsif", "elseif", "catch", "except", "finally"})
+    heads: frozenset[str] = frozenset()
+    joints: str = ""
     ending: frozenset[str] = frozenset()
     syntax: Syntax | None = None
 
 
+_JOINTS = ">?|&.,=:"
+_HEADS = frozenset({"where", "throws", "extends", "implements", "permits", "requires", "with"})
 _CHARACTER = r"'(?:\\[^'\n]*|\\'|[^'\\\n])'"  # one character; a quote alone may be a lifetime or an apostrophe
 _TAGS = "program statement_block class_body switch_case switch_default interface_body object_type enum_body"
 _SCRIPT = (
@@ -105,6 +110,8 @@ def _script(name: str, *extensions: str, syntax: Syntax, markup: bool = False) -
         quotes="\"'",
         regexes=True,
         markup=markup,
+        heads=_HEADS,
+        joints=_JOINTS,
         syntax=syntax,
     )
 
@@ -129,6 +136,8 @@ def _slashes(
         quotes=quotes,
         literals=literals,
         raw_quotes=raw_quotes,
+        heads=_HEADS,
+        joints=_JOINTS,
         syntax=syntax,
     )
 
@@ -178,7 +187,7 @@ LANGUAGES = (
     _slashes(
         "rust",
         "rs",
-        literals=r"b?c?r(#*)\"[^\n]*?\"\1|b?" + _CHARACTER,
+        literals=r"b?c?r(?P<hashes>#*)\"[^\n]*?\"(?P=hashes)|b?" + _CHARACTER,
         syntax=_syntax(
             "rust",
             "source_file block declaration_list field_declaration_list enum_variant_list match_block",
@@ -214,7 +223,7 @@ LANGUAGES = (
         "hpp",
         "hh",
         "hxx",
-        literals=r'(?:u8|[uUL])?R"(\w*)\([^\n]*?\)\1"|(?<=[0-9a-fA-F])\'(?=[0-9a-fA-F])|' + _CHARACTER,
+        literals=r'(?:u8|[uUL])?R"(?P<mark>\w*)\([^\n]*?\)(?P=mark)"|(?<=[0-9a-fA-F])\'(?=[0-9a-fA-F])|' + _CHARACTER,
         syntax=_syntax(
             "cpp",
             _CLIKE[0],
@@ -366,7 +375,7 @@ LANGUAGES = (
         ("--[[", "]]"),
         multiline_quotes=(),
         quotes="\"'",
-        literals=r"\[(=*)\[[^\n]*?\]\1\]",
+        literals=r"\[(?P<level>=*)\[[^\n]*?\](?P=level)\]",
         continuing=frozenset({"else", "elseif"}),
         ending=frozenset({"end", "until"}),
         syntax=_syntax(

@@ -2,8 +2,11 @@
 
 `LineBoundary` walks the lines; `LineRules` say which of them belong to the unit. A line that has only
 begun is judged as well, but only where no rest of it could change the judgement. Independent of any
-syntax, the walk also ends before a line that stands below the cursor already, at a line repeated three
+syntax, the walk also ends before lines that stand below the cursor already, at a line repeated three
 times, and before a code fence, after which small models turn to prose.
+
+One equal line proves nothing where it only begins something, as `@Override` or `import {` do: it waits for the
+next one to tell.
 """
 
 from __future__ import annotations
@@ -56,8 +59,18 @@ class LineRules(Protocol):
         ...
 
     @property
+    def closed_by_file(self) -> int:
+        """How many of the brackets that are open at the cursor are closed by the text below it."""
+        ...
+
+    @property
     def inside_string(self) -> bool:
         """Whether the last line that was read ended inside a string or a comment of several lines."""
+        ...
+
+    @property
+    def leads(self) -> bool:
+        """Whether the last line that was read is only the beginning of what it belongs to."""
         ...
 
     def blank(self, line: str, first: bool) -> Verdict:
@@ -83,9 +96,12 @@ class LineBoundary:
         self._cursor = cursor
         self._rules = rules
         self._fence_ends = fence_ends
-        self._depth_at_cursor = rules.depth
+        self._line_above = cursor.above.rstrip().rpartition("\n")[2]
         self._start = 0  # where the first line begins that is not judged yet
         self._kept = 0  # end of the last line kept, without trailing blanks
+        self._equal = 0  # so many of the last lines kept stand below the cursor, in this order
+        self._kept_before_equal = 0
+        self._last_equal = ""
         self._last_line = ""
         self._repeats = 1
         self._kept_before_repeats = 0
@@ -127,17 +143,36 @@ class LineBoundary:
         if isinstance(verdict, Stop):
             self._end(verdict.reason)
             return
-        kept = fresh.rstrip()
+        kept, before = fresh.rstrip(), self._kept
         done = self._rules.ends(line, fresh)
         surplus = self._closers_below(kept)
         if surplus < len(kept.strip()):
             self._kept = self._start + len(kept[: len(kept) - surplus].rstrip())
         if self._repeats == 1:
             self._kept_before_repeats = self._kept
-        if done or surplus:
+        if self._compare_below(line, before):
+            self._end(ALREADY_BELOW)
+        elif done or surplus:
             self._end(ALREADY_BELOW if surplus else BOUNDARY)
-        elif self._repeats == 1:
+        elif self._repeats == 1 and not self._equal:
             self._settle(self._kept)
+
+    def _compare_below(self, line: str, kept_before: int) -> bool:
+        """Whether this line and those before it are what stands below the cursor, and no part of the unit."""
+        below = self._cursor.lines_below
+        line = line.rstrip()
+        if self._equal >= len(below) or line != below[self._equal]:
+            self._equal = 0
+        if not below or line != below[self._equal]:
+            return False
+        if not self._equal:
+            if not _WORD.search(line) and not line.lstrip().startswith(("/*", "*")):
+                return False  # of closers, `_stands_below` knows more
+            self._kept_before_equal = kept_before
+        self._equal += 1
+        repeated = line in (self._line_above, self._last_equal)
+        self._last_equal = line
+        return self._equal > 1 or not (self._rules.leads or repeated)
 
     def _peek(self, fresh: str) -> None:
         """Judge a line that has only begun."""
@@ -170,20 +205,19 @@ class LineBoundary:
         return self._fence_ends and not self._rules.inside_string and line.lstrip().startswith(FENCE)
 
     def _stands_below(self, line: str) -> bool:
-        if line.rstrip() != self._cursor.next_line:
+        """Whether a line of closers is the one below: it is if it closes what the file closes itself."""
+        if line.rstrip() != self._cursor.next_line or _WORD.search(line):
             return False
-        if _WORD.search(line):
-            return True
-        # A line of closers is only the one below if it closes what was open at the cursor.
         closed = sum(character in CLOSERS for character in line)
-        return self._rules.depth - closed < self._depth_at_cursor
+        return bool(closed) and self._rules.depth - closed < self._rules.closed_by_file
 
     def _may_turn_out_unwanted(self, line: str) -> bool:
         """Whether a rest of the line could make it one that a complete line is stopped or cut for."""
         line = line.rstrip()
-        below, start = self._cursor.next_line, line.lstrip()
+        below, start = self._cursor.lines_below, line.lstrip()
+        next_equal = below[self._equal] if self._equal < len(below) else ""
         return (
-            (below is not None and below.startswith(line))
+            any(each.startswith(line) for each in (next_equal, *below[:1]))
             or (self._last_line.startswith(line) and self._start > 0)
             or (self._fence_ends and (FENCE.startswith(start) or start.startswith(FENCE)))
             or line[-1] in CLOSERS
@@ -192,7 +226,7 @@ class LineBoundary:
     def _closers_below(self, kept: str) -> int:
         """How many closers at the kept line's end stand at the beginning of the next line below already."""
         below = (self._cursor.next_line or "").lstrip()
-        surplus = self._depth_at_cursor - self._rules.depth
+        surplus = self._rules.closed_by_file - self._rules.depth
         if surplus <= 0 or self._cursor.line_after.strip():
             return 0
         count = 0
@@ -205,6 +239,8 @@ class LineBoundary:
         self._decision = Decision(max(length, self._decision.settled))
 
     def _end(self, reason: str) -> None:
+        if self._equal:
+            self._kept, reason = self._kept_before_equal, ALREADY_BELOW
         reason = BOUNDARY if self._kept else (reason if reason != BOUNDARY else NO_TEXT)
         self._decision = Decision(self._kept, self._kept, reason)
 
