@@ -26,7 +26,7 @@ class Kind(Enum):
     CLOSE = auto()
     STRING = auto()  # with its quotes; may go on in the next line
     COMMENT = auto()
-    QUOTE = auto()  # a quote that nothing on the line closes
+    QUOTE = auto()  # the beginning of a string or regular expression that nothing on the line closes
 
 
 class Token(NamedTuple):
@@ -87,10 +87,10 @@ class Lexer:
             elif self._line_comments and text.startswith(self._line_comments) and found.lastgroup != "literal":
                 tokens.append(Token(Kind.COMMENT, start, place))
             elif text == "/":
-                regex = _REGEX.match(line, start) if self._regex_may_begin(line[:start].rstrip()) else None
-                if regex is not None:
-                    place = regex.end()
-                    tokens.append(Token(Kind.STRING, start, place))
+                if self._regex_may_begin(line[:start].rstrip()):
+                    regex = _REGEX.match(line, start)
+                    place = regex.end() if regex is not None else place
+                    tokens.append(Token(Kind.QUOTE if regex is None else Kind.STRING, start, place))
             else:
                 tokens.append(Token(Kind.QUOTE if len(text) == 1 else Kind.STRING, start, place))
         return tokens, ""

@@ -243,23 +243,3 @@ class LineBoundary:
             self._kept, reason = self._kept_before_equal, ALREADY_BELOW
         reason = BOUNDARY if self._kept else (reason if reason != BOUNDARY else NO_TEXT)
         self._decision = Decision(self._kept, self._kept, reason)
-
-
-class SingleLine:
-    """The boundary in the middle of a line: what is generated ends with that line."""
-
-    def __init__(self) -> None:
-        self._decision = Decision()
-
-    def feed(self, text: str) -> Decision:
-        if self._decision.end is None:
-            line, newline, _ = text.partition("\n")
-            length = len(line.rstrip())
-            if newline:
-                self._decision = Decision(length, length, BOUNDARY if length else NO_TEXT)
-            else:
-                self._decision = Decision(max(length, self._decision.settled))
-        return self._decision
-
-    def finish(self, text: str) -> Decision:
-        return self.feed(text.partition("\n")[0] + "\n")
