@@ -16,7 +16,8 @@ of hole has a cursor of its own and a unit told by the file's syntax tree, never
 - `body`: on a new line of a block that is empty but for the cursor, after the indentation; the same unit.
 
 A unit that ends its line has with it what belongs to its end: `;`, `,` and a comment behind it on that line. Places
-where other code follows on that line, and units inside strings and comments, are no holes.
+where other code follows on that line, units inside strings and comments, directives of a preprocessor, and attributes
+without what they belong to are no holes.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ LARGEST_FILE = 120_000  # bytes; longer ones are mostly made by programs
 LONGEST_LINE = 300  # characters; a file with longer lines was not written by hand
 LONGEST_UNIT = 4_000  # characters; nobody wants more at once
 SKIPPED = frozenset({"node_modules", ".git", "__pycache__", "vendor"})
+LEADERS = ("attribute", "annotation", "decorator")  # nodes that belong to the statement below them
 KINDS = ("line", "head", "expression", "element", "statement", "function", "block", "body")
 
 
@@ -132,6 +134,8 @@ class _Cutter:
             end = self._line_end(member)
             # A node that names its parts, such as a block in a block, is no statement.
             if end is None or not self._begins_line(member.start_byte) or member.type in self._syntax.blocks:
+                continue
+            if member.type.startswith("preproc") or any(kind in member.type for kind in LEADERS):
                 continue
             several = member.end_point.row > member.start_point.row
             is_function = several and self._is_function(member)

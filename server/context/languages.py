@@ -55,7 +55,8 @@ class Language:
     boundary. continuing: first words of lines that carry a statement on at its own indentation, behind its block;
     heads: the same before its block. joints: signs that begin no statement, so that a line which begins with one
     carries on the statement above. ending: first words of lines that end a block.
-    syntax: the grammar; None where there is none.
+    terminated: a statement without a block ends with `;`. directives: lines that begin with `#` are for a
+    preprocessor, and their column means nothing. syntax: the grammar; None where there is none.
     """
 
     name: str
@@ -75,6 +76,8 @@ class Language:
     heads: frozenset[str] = frozenset()
     joints: str = ""
     ending: frozenset[str] = frozenset()
+    terminated: bool = False
+    directives: bool = False
     syntax: Syntax | None = None
 
 
@@ -125,6 +128,8 @@ def _slashes(
     quotes: str = '"',
     literals: str = _CHARACTER,
     raw_quotes: str = "",
+    terminated: bool = False,
+    directives: bool = False,
 ) -> Language:
     return Language(
         name,
@@ -136,6 +141,8 @@ def _slashes(
         quotes=quotes,
         literals=literals,
         raw_quotes=raw_quotes,
+        terminated=terminated,
+        directives=directives,
         heads=_HEADS,
         joints=_JOINTS,
         syntax=syntax,
@@ -187,6 +194,7 @@ LANGUAGES = (
     _slashes(
         "rust",
         "rs",
+        terminated=True,
         literals=r"b?c?r(?P<hashes>#*)\"[^\n]*?\"(?P=hashes)|b?" + _CHARACTER,
         syntax=_syntax(
             "rust",
@@ -202,6 +210,7 @@ LANGUAGES = (
     _slashes(
         "java",
         "java",
+        terminated=True,
         multiline_quotes=('"""',),
         syntax=_syntax(
             "java",
@@ -214,7 +223,7 @@ LANGUAGES = (
             comments="line_comment block_comment",
         ),
     ),
-    _slashes("c", "c", "h", syntax=_syntax("c", *_CLIKE)),
+    _slashes("c", "c", "h", terminated=True, directives=True, syntax=_syntax("c", *_CLIKE)),
     _slashes(
         "cpp",
         "cpp",
@@ -223,6 +232,8 @@ LANGUAGES = (
         "hpp",
         "hh",
         "hxx",
+        terminated=True,
+        directives=True,
         literals=r'(?:u8|[uUL])?R"(?P<mark>\w*)\([^\n]*?\)(?P=mark)"|(?<=[0-9a-fA-F])\'(?=[0-9a-fA-F])|' + _CHARACTER,
         syntax=_syntax(
             "cpp",
@@ -236,6 +247,8 @@ LANGUAGES = (
     _slashes(
         "csharp",
         "cs",
+        terminated=True,
+        directives=True,
         multiline_quotes=('"""',),
         syntax=_syntax(
             "c_sharp",
@@ -293,6 +306,7 @@ LANGUAGES = (
     _slashes(
         "php",
         "php",
+        terminated=True,
         hashes=True,
         quotes="\"'`",
         literals="",

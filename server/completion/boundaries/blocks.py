@@ -18,8 +18,10 @@ from server.completion.boundaries.line_boundary import KEEP, WAIT, Stop, Verdict
 BLOCK_COMPLETE = "block complete"
 STATEMENT_COMPLETE = "statement complete"
 
+# Statements of these may go on without a bracket: `if (a) b; else c;`.
+_CONTROL = frozenset({"if", "else", "for", "while", "do"})
 _FIRST_WORD = re.compile(r"[}\s]*(\w*)")
-_LEADER = re.compile(r"\s*(@\w|#!?\[|\[\w[^\]]*\]\s*$|template\s*<)")  # belongs to what follows: a decorator, attribute
+_LEADER = re.compile(r"\s*(@\w|#\[|\[\w[^\]]*\]\s*$|template\s*<)")  # belongs to what follows: a decorator, attribute
 
 
 class Unit(Enum):
@@ -45,11 +47,13 @@ class BlockRules:
         above = self._scanner.advance(cursor.above)
         self._state = self._scanner.advance(cursor.line_before)
         self._depth_at_cursor = self._state.depth
-        self.closed_by_file = closed_by(cursor.after, self._state.open, cursor.language, ends=cursor.after_ends)
+        self.closed_below, _ = closed_by(cursor.after, self._state.open, cursor.language, ends=cursor.after_ends)
         self._after_blank = False  # a blank line was generated after the last line kept
         self._grew = False  # the unit has lines deeper than its first
         self._closed = False  # a block of the unit was closed
+        self._in_directive = self._is_directive(cursor.line_before)  # the last line is for the preprocessor
         self._leading = False  # the last line was a comment or leader, the statement is still to come
+        self._head = _first_word(cursor.line_before)  # of the statement
         self._on_cursor_line = not cursor.on_blank_line  # the next line judged continues the cursor's
         column = indentation(cursor.line_before)
         self._level, self._floor = self._state.statement, self._state.lowest
@@ -102,6 +106,8 @@ class BlockRules:
         column, closing = indentation(line), _leading_closers(line)
         if closing and not whole and closing == len(line.strip()):
             return WAIT
+        if self._is_directive(line) and self._unit in (Unit.BLOCK, Unit.BODY) and not self._after_blank:
+            return KEEP
         if self._state.depth - closing < self._floor_of_unit():
             return self._closes_outer_block(self._state.depth - closing)
         if self._unit in (Unit.STATEMENT, Unit.COMMENT):
@@ -114,8 +120,11 @@ class BlockRules:
 
     def ends(self, line: str, fresh: str) -> bool:
         first_word, column = _first_word(line), indentation(line)
+        self._in_directive = self._is_directive(line)
         self._after_blank = self._on_cursor_line = False
         before = self._state
+        if not self._head or self._leading or (column == self._level and first_word in _CONTROL):
+            self._head = first_word
         self._state = self._scanner.advance(fresh + "\n")
         state = self._state
         if self._unit is Unit.COMMENT:
@@ -133,6 +142,9 @@ class BlockRules:
             if state.inside or self._leading or state.depth > self._floor:
                 return False
             self._closed = self._closed or (state.last == "}" and before.depth > self._floor)
+            if state.last == ";" and self._head in _CONTROL:
+                self._grew = True
+                return False
             return state.last == ";" or (self._grew and first_word in self._language.ending)
         if self._unit is Unit.BLOCK:
             if state.depth > self._floor:
@@ -143,6 +155,9 @@ class BlockRules:
             return first_word in self._language.ending and column <= self._level
         return False
 
+    def _is_directive(self, line: str) -> bool:
+        return self._language.directives and line.lstrip().startswith("#")
+
     def _floor_of_unit(self) -> int:
         own = self._unit in (Unit.STATEMENT, Unit.COMMENT, Unit.BLOCK)
         return self._floor if own else self._depth_at_cursor
@@ -150,7 +165,7 @@ class BlockRules:
     def _closes_outer_block(self, depth: int) -> Verdict:
         """The line closes the block around the unit: wanted only where the file never closes it."""
         on_own_line = self._cursor.on_blank_line and self._unit in (Unit.BODY, Unit.UNKNOWN)
-        return KEEP if on_own_line and depth >= self.closed_by_file else Stop(BLOCK_COMPLETE)
+        return KEEP if on_own_line and depth >= self.closed_below else Stop(BLOCK_COMPLETE)
 
     def _begins_in_statement(self, line: str, column: int, whole: bool) -> Verdict:
         if self._state.depth > self._floor:
@@ -164,11 +179,18 @@ class BlockRules:
             return WAIT if joined is WAIT and not whole else KEEP
         if column > self._level:
             return Stop() if self._state.last in (";", "}") else KEEP
+        if self._unfinished():
+            return KEEP
         if line.lstrip().startswith("{") and not self._closed:
             return KEEP
         if _first_word(line) in self._language.heads and self._state.last not in (";", "}"):
             return KEEP
         return self._carries_on(line, whole) if self._grew else self._begins_another(line, whole)
+
+    def _unfinished(self) -> bool:
+        """Whether a line that is complete ends with a word where statements end with a sign."""
+        last = self._state.last
+        return self._language.terminated and not self._in_directive and (last.isalnum() or last in ("_", "*"))
 
     def _begins_another(self, line: str, whole: bool) -> Verdict:
         """A statement without a block ends before a line at its own column, unless a word there carries it on."""
@@ -191,7 +213,7 @@ class BlockRules:
         if self._floor == self._depth_at_cursor:  # told by indentation
             return KEEP if column > self._level else self._carries_on(line, whole)
         if closing and self._state.depth - closing == self._floor:
-            return Stop(BLOCK_COMPLETE) if self._floor < self.closed_by_file else KEEP
+            return Stop(BLOCK_COMPLETE) if self._floor < self.closed_below else KEEP
         return KEEP if column >= self._level or self._state.depth > self._depth_at_cursor else Stop()
 
     def _begins_in_body(self, line: str, column: int, whole: bool) -> Verdict:

@@ -98,8 +98,8 @@ class BracketScanner:
         return LineState(opened, surplus, inside, last, indent, statement, lowest, bool(last))
 
 
-def closed_by(after: str, opened: Sequence[Opener], language: Language, *, ends: bool = True) -> int:
-    """How many of the brackets that are open at the cursor the text behind it closes.
+def closed_by(after: str, opened: Sequence[Opener], language: Language, *, ends: bool = True) -> tuple[int, int]:
+    """How many of the brackets that are open at the cursor the file closes: below, the outermost, and on the line.
 
     A closer closes the innermost bracket of its kind that stands no deeper than the closer's own line: what is
     deeper, or of another kind, was left open by whoever is still typing. The cursor's own line is taken closer by
@@ -122,10 +122,10 @@ def closed_by(after: str, opened: Sequence[Opener], language: Language, *, ends:
                 if place is None:
                     continue
                 if number:
-                    return closed + place + 1
+                    return place + 1, closed
                 closed += 1
                 left = left[:place]
-    return closed if ends else closed + len(left)
+    return 0 if ends else len(left), closed
 
 
 def _opener_of(closer: str, opened: Sequence[Opener], column: int | None) -> int | None:

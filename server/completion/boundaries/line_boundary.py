@@ -5,7 +5,7 @@ begun is judged as well, but only where no rest of it could change the judgement
 syntax, the walk also ends before lines that stand below the cursor already, at a line repeated three
 times, and before a code fence, after which small models turn to prose.
 
-One equal line proves nothing where it only begins something, as `@Override` or `import {` do: it waits for the
+Equal lines prove nothing while they only begin something, as `@Override` or `import {` do: they wait for the
 next one to tell.
 """
 
@@ -24,6 +24,7 @@ PROSE = "prose"
 NO_TEXT = "no text"
 
 FENCE = "```"
+ENOUGH_EQUAL = 5  # lines equal to those below prove a repetition also where they complete nothing
 REPEATED = 3  # the same line this often in a row is a loop of the model
 CLOSERS = ")]}"
 _WORD = re.compile(r"\w")
@@ -59,7 +60,7 @@ class LineRules(Protocol):
         ...
 
     @property
-    def closed_by_file(self) -> int:
+    def closed_below(self) -> int:
         """How many of the brackets that are open at the cursor are closed by the text below it."""
         ...
 
@@ -101,7 +102,8 @@ class LineBoundary:
         self._kept = 0  # end of the last line kept, without trailing blanks
         self._equal = 0  # so many of the last lines kept stand below the cursor, in this order
         self._kept_before_equal = 0
-        self._last_equal = ""
+        self._depth_before_equal = 0
+        self._last_line_kept = ""
         self._last_line = ""
         self._repeats = 1
         self._kept_before_repeats = 0
@@ -143,36 +145,37 @@ class LineBoundary:
         if isinstance(verdict, Stop):
             self._end(verdict.reason)
             return
-        kept, before = fresh.rstrip(), self._kept
+        kept, before, depth = fresh.rstrip(), self._kept, self._rules.depth
         done = self._rules.ends(line, fresh)
         surplus = self._closers_below(kept)
         if surplus < len(kept.strip()):
             self._kept = self._start + len(kept[: len(kept) - surplus].rstrip())
         if self._repeats == 1:
             self._kept_before_repeats = self._kept
-        if self._compare_below(line, before):
+        if self._compare_below(line, before, depth):
             self._end(ALREADY_BELOW)
         elif done or surplus:
             self._end(ALREADY_BELOW if surplus else BOUNDARY)
         elif self._repeats == 1 and not self._equal:
             self._settle(self._kept)
 
-    def _compare_below(self, line: str, kept_before: int) -> bool:
+    def _compare_below(self, line: str, kept_before: int, depth_before: int) -> bool:
         """Whether this line and those before it are what stands below the cursor, and no part of the unit."""
         below = self._cursor.lines_below
-        line = line.rstrip()
+        line, last = line.rstrip(), self._last_line_kept
+        self._last_line_kept = line
         if self._equal >= len(below) or line != below[self._equal]:
             self._equal = 0
         if not below or line != below[self._equal]:
             return False
         if not self._equal:
-            if not _WORD.search(line) and not line.lstrip().startswith(("/*", "*")):
-                return False  # of closers, `_stands_below` knows more
-            self._kept_before_equal = kept_before
+            if line.lstrip()[0] in CLOSERS:
+                return False  # `_stands_below` knows more of closers
+            self._kept_before_equal, self._depth_before_equal = kept_before, depth_before
         self._equal += 1
-        repeated = line in (self._line_above, self._last_equal)
-        self._last_equal = line
-        return self._equal > 1 or not (self._rules.leads or repeated)
+        repeated = self._equal == 1 and line in (self._line_above, last)
+        whole = not self._rules.leads and self._rules.depth <= self._depth_before_equal
+        return (whole and not repeated) or self._equal == ENOUGH_EQUAL
 
     def _peek(self, fresh: str) -> None:
         """Judge a line that has only begun."""
@@ -205,11 +208,15 @@ class LineBoundary:
         return self._fence_ends and not self._rules.inside_string and line.lstrip().startswith(FENCE)
 
     def _stands_below(self, line: str) -> bool:
-        """Whether a line of closers is the one below: it is if it closes what the file closes itself."""
-        if line.rstrip() != self._cursor.next_line or _WORD.search(line):
-            return False
-        closed = sum(character in CLOSERS for character in line)
-        return bool(closed) and self._rules.depth - closed < self._rules.closed_by_file
+        """Whether the line begins by closing what the file closes itself below the cursor."""
+        start = line.lstrip()
+        closing = len(start) - len(start.lstrip(CLOSERS))
+        return (
+            bool(closing)
+            and not self._rules.inside_string
+            and self._start > 0
+            and (self._rules.depth - closing < self._rules.closed_below)
+        )
 
     def _may_turn_out_unwanted(self, line: str) -> bool:
         """Whether a rest of the line could make it one that a complete line is stopped or cut for."""
@@ -226,7 +233,7 @@ class LineBoundary:
     def _closers_below(self, kept: str) -> int:
         """How many closers at the kept line's end stand at the beginning of the next line below already."""
         below = (self._cursor.next_line or "").lstrip()
-        surplus = self._rules.closed_by_file - self._rules.depth
+        surplus = self._rules.closed_below - self._rules.depth
         if surplus <= 0 or self._cursor.line_after.strip():
             return 0
         count = 0

@@ -32,11 +32,11 @@ class MidLine:
         scanner = BracketScanner(cursor.language)
         above = scanner.advance(cursor.above)
         state = scanner.advance(cursor.line_before)
-        closed = closed_by(cursor.after, state.open, cursor.language, ends=cursor.after_ends)
+        below, on_line = closed_by(cursor.after, state.open, cursor.language, ends=cursor.after_ends)
         self._lexer = lexer_for(cursor.language)
         self._line_before = cursor.line_before
         self._right = cursor.line_after.strip(_BLANKS)
-        self._open = _Open(0, state.depth - closed, above.inside)
+        self._open = _Open(0, state.depth - below - on_line, above.inside)
         self._start = 0  # where the line begins that is not complete yet
         self._decision = Decision()
 
@@ -73,6 +73,8 @@ class MidLine:
                 return found, found, self._open
             if not whole and _may_change(token, end == len(line)):
                 return None, max(start, 0), self._open
+            if not whole and not depth and 0 <= len(line) - self._beginning_of_right(line) <= start:
+                return None, start, self._open
             if token.kind is Kind.OPEN:
                 depth += 1
             elif token.kind is Kind.CLOSE and depth:

@@ -43,7 +43,7 @@ class SuiteRules:
         self._row = row
         self._scanner = SyntaxScanner(row)
         self._state = self._scanner.advance(cursor.before)
-        self.closed_by_file = self._brackets_closed(cursor)
+        self.closed_below = self._brackets_closed(cursor)
         self._after_blank = False  # a blank line was generated after the last line kept
         self._level, self._head = self._state.indent, self._state.first
         self._unit = self._unit_at_cursor(cursor)
@@ -59,7 +59,7 @@ class SuiteRules:
         if not self._state.depth:
             return 0
         opened = BracketScanner(cursor.language).advance(cursor.before).open[-self._state.depth :]
-        return closed_by(cursor.after, opened, cursor.language, ends=cursor.after_ends)
+        return closed_by(cursor.after, opened, cursor.language, ends=cursor.after_ends)[0]
 
     @property
     def leads(self) -> bool:
