@@ -140,6 +140,8 @@ class _Cutter:
             several = member.end_point.row > member.start_point.row
             is_function = several and self._is_function(member)
             yield Hole("function" if is_function else "statement", member.start_byte, end)
+            if "label" in member.type:
+                continue  # a label and the statement below it
             inner = [leaf for leaf in self._leaves(member) if leaf.start_point.row == member.start_point.row][1:]
             if inner:
                 yield Hole("head" if several else "line", self._chance.choice(inner).start_byte, end)

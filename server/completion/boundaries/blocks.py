@@ -47,7 +47,9 @@ class BlockRules:
         above = self._scanner.advance(cursor.above)
         self._state = self._scanner.advance(cursor.line_before)
         self._depth_at_cursor = self._state.depth
-        self.closed_below, _ = closed_by(cursor.after, self._state.open, cursor.language, ends=cursor.after_ends)
+        self.closed_below, _ = closed_by(
+            cursor.after, self._state.open, cursor.language, later=0 if cursor.after_ends else above.depth
+        )
         self._after_blank = False  # a blank line was generated after the last line kept
         self._grew = False  # the unit has lines deeper than its first
         self._closed = False  # a block of the unit was closed
@@ -190,7 +192,7 @@ class BlockRules:
     def _unfinished(self) -> bool:
         """Whether a line that is complete ends with a word where statements end with a sign."""
         last = self._state.last
-        return self._language.terminated and not self._in_directive and (last.isalnum() or last in ("_", "*"))
+        return self._language.terminated and not self._in_directive and (last.isalnum() or last in ("_", "*", "&", ">"))
 
     def _begins_another(self, line: str, whole: bool) -> Verdict:
         """A statement without a block ends before a line at its own column, unless a word there carries it on."""

@@ -10,7 +10,7 @@ from server.completion.boundaries.lexer import OPENERS, PAIRS, Kind, lexer_for
 from server.context.languages import Language
 
 # A line ends its logical line with one of these; behind any other character a deeper line carries it on.
-_ENDS_LOGICAL_LINE = frozenset(";{}([,:")
+_ENDS_LOGICAL_LINE = frozenset(";{}([:")
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,13 @@ class BracketScanner:
         return LineState(opened, surplus, inside, last, indent, statement, lowest, bool(last))
 
 
-def closed_by(after: str, opened: Sequence[Opener], language: Language, *, ends: bool = True) -> tuple[int, int]:
+def closed_by(after: str, opened: Sequence[Opener], language: Language, later: int = 0) -> tuple[int, int]:
     """How many of the brackets that are open at the cursor the file closes: below, the outermost, and on the line.
 
     A closer closes the innermost bracket of its kind that stands no deeper than the closer's own line: what is
     deeper, or of another kind, was left open by whoever is still typing. The cursor's own line is taken closer by
-    closer; below it the first closer tells, for code around the cursor is complete. ends: the text behind the
-    cursor reaches the file's end; where it does not and closes nothing, it is thought to close later.
+    closer; below it the first closer tells, for code around the cursor is complete. later: so many, the outermost,
+    are thought to be closed where `after` closes none, for it does not reach the file's end.
     """
     lexer, inside, own = lexer_for(language), "", 0
     left, closed = list(opened), 0
@@ -125,7 +125,7 @@ def closed_by(after: str, opened: Sequence[Opener], language: Language, *, ends:
                     return place + 1, closed
                 closed += 1
                 left = left[:place]
-    return 0 if ends else len(left), closed
+    return min(later, len(left)), closed
 
 
 def _opener_of(closer: str, opened: Sequence[Opener], column: int | None) -> int | None:

@@ -32,7 +32,9 @@ class MidLine:
         scanner = BracketScanner(cursor.language)
         above = scanner.advance(cursor.above)
         state = scanner.advance(cursor.line_before)
-        below, on_line = closed_by(cursor.after, state.open, cursor.language, ends=cursor.after_ends)
+        below, on_line = closed_by(
+            cursor.after, state.open, cursor.language, later=0 if cursor.after_ends else above.depth
+        )
         self._lexer = lexer_for(cursor.language)
         self._line_before = cursor.line_before
         self._right = cursor.line_after.strip(_BLANKS)

@@ -59,7 +59,7 @@ class SuiteRules:
         if not self._state.depth:
             return 0
         opened = BracketScanner(cursor.language).advance(cursor.before).open[-self._state.depth :]
-        return closed_by(cursor.after, opened, cursor.language, ends=cursor.after_ends)[0]
+        return closed_by(cursor.after, opened, cursor.language)[0]
 
     @property
     def leads(self) -> bool:
