@@ -56,8 +56,16 @@ class Pace:
 class CompletionService:
     """Belongs to one event loop. Failures of the engine are empty results with a reason, not exceptions."""
 
-    def __init__(self, profile: Profile, listener: LinkListener | None = None) -> None:
-        """Load the profile's tokenizer. Raises DflashError, one line, when the profile cannot be served."""
+    def __init__(
+        self,
+        profile: Profile,
+        listener: LinkListener | None = None,
+        on_pace: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Load the profile's tokenizer. Raises DflashError, one line, when the profile cannot be served.
+
+        on_pace: hears that `pace` has changed, which can be after a completion was answered.
+        """
         self.profile = profile
         self.prompts = PromptBuilder(profile)
         self.link = EngineLink(profile, listener or LinkListener())
@@ -67,6 +75,7 @@ class CompletionService:
         self._running: dict[str, asyncio.Task[CompletionResult]] = {}
         self._endings: set[asyncio.Task[None]] = set()
         self._recent: deque[Stats] = deque(maxlen=RECENT)
+        self._on_pace = on_pace
 
     @property
     def pace(self) -> Pace:
@@ -164,7 +173,7 @@ class CompletionService:
                 # The answer does not wait for the engine's numbers; the status gets them later.
                 self._keep_until_ended(stream, generation, leaving.pop_all())
             else:
-                self._recent.append(stats)
+                self._note(stats)
         if not outcome.text:
             return empty(cursor_range(site), outcome.reason, stats)
         insertion = fit(outcome.text, site)
@@ -188,11 +197,15 @@ class CompletionService:
             async with leaving:
                 await self._end(stream)
                 if stream.summary is not None:
-                    self._recent.append(generation.stats(self.link.health, stream.summary))
+                    self._note(generation.stats(self.link.health, stream.summary))
 
         task = asyncio.get_running_loop().create_task(ending(), name="end of a generation")
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
+
+    def _note(self, stats: Stats) -> None:
+        self._recent.append(stats)
+        self._on_pace()
 
     async def _end(self, stream: CompletionStream) -> None:
         """Tell the engine that the boundary was found, and wait for its summary."""
