@@ -2,6 +2,9 @@
 
 The text is streamed on past the hole's end, as a model does that has learnt the file by heart; what was cut out
 must come back, no more and no less.
+
+`alone` takes the file's rest away as well: nothing below tells then what is there already, and the syntax rules
+must know the unit's end by themselves. Units that such a file leaves open, blocks and arguments, are left out.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from server.documents.document import Change, Document, Place
 PAST_THE_END = 800  # characters streamed after the hole
 BLOCK = 24  # characters in one streamed block, about what a round of a draft of 8 tokens brings
 PARSE_LIMIT_S = 2.0
+ALONE = ("line", "head", "statement", "function")
 FAILURES_SHOWN = 400
 
 
@@ -72,14 +76,14 @@ class Tally:
         }
 
 
-def measure(language: Language, paths: Sequence[Path], count: int, seed: int) -> Tally:
+def measure(language: Language, paths: Sequence[Path], count: int, seed: int, *, alone: bool = False) -> Tally:
     """Stops of at least `count` holes where the paths hold so many, the kinds in like numbers as far as they go."""
     tally, done = Tally(), Counter[str]()
     syntax = language.syntax
     assert syntax is not None
     files = source_files(paths, language)
     random.Random(seed).shuffle(files)
-    share = count / len(KINDS)
+    share = count / (len(ALONE) if alone else len(KINDS))
     for number, file in enumerate(files):
         if len(tally.stops) >= count:
             break
@@ -89,15 +93,24 @@ def measure(language: Language, paths: Sequence[Path], count: int, seed: int) ->
         text, tree = source
         for hole in cut_holes(text, tree, syntax, 2, seed + number):
             # A kind that files hold more of than of others must not crowd those out.
-            if done[hole.kind] >= 1.5 * share:
+            if done[hole.kind] >= 1.5 * share or (alone and not _ends_alone(text, hole)):
                 continue
             done[hole.kind] += 1
-            tally.stops.append(stop_at(file, text, hole, language, syntax))
+            tally.stops.append(stop_at(file, text, hole, language, syntax, alone=alone))
     return tally
 
 
-def stop_at(file: Path, text: str, hole: Hole, language: Language, syntax: Syntax) -> Stop:
+def _ends_alone(text: str, hole: Hole) -> bool:
+    """Whether the hole's unit ends the same in a file that has nothing below it."""
+    following = text[hole.end :].split("\n")
+    return hole.kind in ALONE and (hole.kind in ("line", "head") or len(following) < 2 or not following[1].strip())
+
+
+def stop_at(file: Path, text: str, hole: Hole, language: Language, syntax: Syntax, *, alone: bool = False) -> Stop:
     """Stream the text from the hole's start on into the file without the hole."""
+    streamed = text[hole.start : hole.end + PAST_THE_END]
+    if alone:
+        text = text[: hole.end]
     without = text[: hole.start] + text[hole.end :]
     document = Document(file.as_uri(), without, language=language.name)
     line = without.count("\n", 0, hole.start)
@@ -106,7 +119,7 @@ def stop_at(file: Path, text: str, hole: Hole, language: Language, syntax: Synta
     site = surroundings(document, place, file.name, 2000)
     cut = Cut(site)
     setup_ms, check_ms = (time.perf_counter() - begun) * 1000, []
-    for piece in _blocks(text[hole.start : hole.end + PAST_THE_END]):
+    for piece in _blocks(streamed):
         begun = time.perf_counter()
         cut.add(piece)
         check_ms.append((time.perf_counter() - begun) * 1000)
