@@ -67,8 +67,8 @@ class Tally:
             "exact": _percent(stop.exact for stop in self.stops),
             "equal_or_no_worse": _percent(stop.sound for stop in self.stops),
             "kinds": kinds,
-            "setup_ms": _quantiles(setups),
-            "check_ms": _quantiles(checks),
+            "setup_ms": quantiles(setups),
+            "check_ms": quantiles(checks),
             "failed": [
                 {"id": stop.id, "sound": stop.sound, "got": stop.got, "expected": stop.expected}
                 for stop in failed[:FAILURES_SHOWN]
@@ -166,7 +166,8 @@ def _percent(truths: Iterator[bool]) -> float:
     return round(100 * sum(counted) / len(counted), 2) if counted else 0.0
 
 
-def _quantiles(ordered: Sequence[float]) -> dict[str, float]:
+def quantiles(ordered: Sequence[float]) -> dict[str, float]:
+    """Median, 95th percentile and worst of numbers that are in order; empty where there are none."""
     if not ordered:
         return {}
     return {

@@ -39,8 +39,17 @@ def _syntax(
     function: str = "language",
 ) -> Syntax:
     """A `Syntax` from kinds separated by blanks, so that a row can be read."""
-    kinds = [frozenset(each.split()) for each in (blocks, functions, imports, comments, strings, lists)]
-    return Syntax(f"tree_sitter_{module}", *kinds, tuple(statements.split()), function)
+    return Syntax(
+        f"tree_sitter_{module}",
+        blocks=frozenset(blocks.split()),
+        functions=frozenset(functions.split()),
+        imports=frozenset(imports.split()),
+        comments=frozenset(comments.split()),
+        strings=frozenset(strings.split()),
+        lists=frozenset(lists.split()),
+        statements=tuple(statements.split()),
+        function=function,
+    )
 
 
 @dataclass(frozen=True)
@@ -255,7 +264,8 @@ LANGUAGES = (
             "compilation_unit block declaration_list enum_member_declaration_list switch_section",
             "method_declaration constructor_declaration local_function_statement lambda_expression",
             "using_directive",
-            "string_literal verbatim_string_literal raw_string_literal interpolated_string_expression character_literal",
+            "string_literal verbatim_string_literal raw_string_literal character_literal"
+            " interpolated_string_expression",
             "argument_list parameter_list initializer_expression",
         ),
     ),

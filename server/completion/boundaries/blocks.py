@@ -68,7 +68,7 @@ class BlockRules:
             self._unit, self._level, self._floor = Unit.BLOCK, above.open[-1].indent, above.depth - 1
         elif above.inside:
             self._unit = Unit.STATEMENT
-        elif above.code and column > above.statement and not above.last == "}":
+        elif above.code and column > above.statement and above.last != "}":
             self._unit, self._level = Unit.BLOCK, above.statement
         else:
             self._unit = Unit.UNKNOWN
