@@ -26,9 +26,9 @@ class LineState:
     """How a text ends.
 
     open: the brackets open there, outermost first. surplus: closers that closed none of the text's own.
-    inside: the ending awaited of a string or comment of several lines, or "".
+    inside: what has opened a string or comment of several lines that is still open, or "".
     The rest tells of its last line that holds anything, code or comment. last: its last character of
-    code, "" when it has none. indent: its column. statement: the column of its logical line's first line.
+    code, a quote for a string, "" when it has none. indent: its column. statement: the column of its logical line's first line.
     lowest: the fewest brackets that were open within it. code: whether it is more than a comment.
     """
 
@@ -56,6 +56,8 @@ class BracketScanner:
 
     def __init__(self, language: Language) -> None:
         self._lexer = lexer_for(language)
+        # Where blocks are told by words or by indentation, a deeper line is what they hold.
+        self._carries_on_deeper = bool(language.joints)
         self._state = LineState()
         self._line = ""  # the line that is not complete yet
         self._at_line_start = LineState()
@@ -73,7 +75,9 @@ class BracketScanner:
             return state
         tokens, inside = self._lexer.split(line, state.inside)
         indent = indentation(line)
-        goes_on = state.code and state.last not in _ENDS_LOGICAL_LINE and indent > state.statement
+        goes_on = (
+            self._carries_on_deeper and state.code and state.last not in _ENDS_LOGICAL_LINE and indent > state.statement
+        )
         statement = state.statement if state.inside or goes_on else indent
         opened, surplus, lowest = state.open, state.surplus, state.depth
         last, place = "", 0
@@ -83,7 +87,7 @@ class BracketScanner:
             place = token.end
             if token.kind is Kind.COMMENT:
                 continue
-            last = line[token.end - 1]
+            last = '"' if token.kind is Kind.STRING else line[token.end - 1]
             if token.kind is Kind.OPEN:
                 opened = (*opened, Opener(last, statement))
             elif token.kind is Kind.CLOSE and opened:
