@@ -28,8 +28,8 @@ class LineState:
     open: the brackets open there, outermost first. surplus: closers that closed none of the text's own.
     inside: what has opened a string or comment of several lines that is still open, or "".
     The rest tells of its last line that holds anything, code or comment. last: its last character of
-    code, a quote for a string, "" when it has none. indent: its column. statement: the column of its logical line's first line.
-    lowest: the fewest brackets that were open within it. code: whether it is more than a comment.
+    code, a quote for a string, "" when it has none. indent: its column. statement: the column where its logical
+    line begins. lowest: the fewest brackets that were open within it. code: whether it is more than a comment.
     """
 
     open: tuple[Opener, ...] = ()
