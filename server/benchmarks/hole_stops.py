@@ -102,8 +102,12 @@ def measure(language: Language, paths: Sequence[Path], count: int, seed: int, *,
 
 def _ends_alone(text: str, hole: Hole) -> bool:
     """Whether the hole's unit ends the same in a file that has nothing below it."""
-    following = text[hole.end :].split("\n")
-    return hole.kind in ALONE and (hole.kind in ("line", "head") or len(following) < 2 or not following[1].strip())
+    if hole.kind in ("line", "head"):
+        return True
+    following = text[hole.end :].split("\n", 2)
+    # Right below its opener the unit is all of a block.
+    opens = text[: hole.start].rstrip().endswith(("{", "(", "[", ":"))
+    return hole.kind in ALONE and not opens and (len(following) < 2 or not following[1].strip())
 
 
 def stop_at(file: Path, text: str, hole: Hole, language: Language, syntax: Syntax, *, alone: bool = False) -> Stop:

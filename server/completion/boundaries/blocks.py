@@ -167,7 +167,8 @@ class BlockRules:
     def _closes_outer_block(self, depth: int) -> Verdict:
         """The line closes the block around the unit: wanted only where the file never closes it."""
         on_own_line = self._cursor.on_blank_line and self._unit in (Unit.BODY, Unit.UNKNOWN)
-        return KEEP if on_own_line and depth >= self.closed_below else Stop(BLOCK_COMPLETE)
+        wanted = on_own_line and not self._after_blank and depth >= self.closed_below
+        return KEEP if wanted else Stop(BLOCK_COMPLETE)
 
     def _begins_in_statement(self, line: str, column: int, whole: bool) -> Verdict:
         if self._state.depth > self._floor:

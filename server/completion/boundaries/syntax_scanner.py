@@ -18,7 +18,7 @@ from server.completion.boundaries.syntax_rows import SyntaxRow, grammar
 if TYPE_CHECKING:
     from tree_sitter import Node, Tree
 
-PARSE_LIMIT_S = 0.1  # a grammar that hangs must not hang the editor
+PARSE_LIMIT_S = 0.25  # a grammar that hangs must not hang the editor
 READ_SIZE = 4096  # bytes handed to the parser at once
 OPENERS, CLOSERS = frozenset("([{"), frozenset(")]}")
 
