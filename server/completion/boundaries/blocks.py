@@ -64,8 +64,8 @@ class BlockRules:
             self._unit = Unit.COMMENT if comment else Unit.STATEMENT
             return
         self._level, self._floor = column, above.depth
-        if above.opens:
-            self._unit, self._level, self._floor = Unit.BLOCK, above.open[-1].indent, above.depth - 1
+        if above.opens and above.innermost is not None:
+            self._unit, self._level, self._floor = Unit.BLOCK, above.innermost.indent, above.depth - 1
         elif above.inside:
             self._unit = Unit.STATEMENT
         elif above.code and column > above.statement and above.last != "}":

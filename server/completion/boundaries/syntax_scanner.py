@@ -7,13 +7,14 @@ of one statement's head) that they form.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from server.completion.boundaries.boundary import indentation
 from server.completion.boundaries.syntax_rows import SyntaxRow
-from server.context.grammars import parse, parser_for
+from server.context.grammars import ParseLimit, parse, parser_for
 from server.context.languages import Syntax
 
 if TYPE_CHECKING:
@@ -87,7 +88,10 @@ class SyntaxScanner:
         line, tokens = LogicalLine(), 0
         previous_row = -1  # where the token before ended
         unread_row = -1  # the row of an open string, whose text was read as code but is none
+        limit = time.thread_time() + PARSE_LIMIT_S
         for node in self._tokens():
+            if time.thread_time() > limit:
+                raise ParseLimit
             kind = node.type
             if node.start_point.row == unread_row:
                 continue
