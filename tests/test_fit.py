@@ -75,6 +75,18 @@ def test_statement_marks_behind_closers_are_not_repeated() -> None:
     assert applied("on(() => {‸});\n", "\n  a();\n});", "javascript") == "on(() => {\n  a();\n});\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "completion", "expected"),
+    [
+        ("a = '‸'\n", "it\\'s'", "a = 'it\\'s'\n"),
+        ("a = [f(‸)]\n", "b)]  # )", "a = [f(b)]  # )\n"),
+        ("f(‸)\n", "'a)'", "f('a)')\n"),
+    ],
+)
+def test_the_range_is_such_that_the_file_parses_no_worse(text: str, completion: str, expected: str) -> None:
+    assert applied(text, completion) == expected
+
+
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
 def test_inserted_lines_end_as_the_documents_own(ending: str) -> None:
     assert applied(f"if a:{ending}    ‸{ending}x", "b\n    c") == f"if a:{ending}    b{ending}    c{ending}x"
