@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from server.completion.cut import Cut
 from server.completion.fit import fit
 from server.completion.indentation import doubled_blanks
 from server.completion.surroundings import Surroundings, surroundings, text_before
@@ -122,6 +123,27 @@ def test_the_range_counts_in_the_negotiated_encoding(encoding: Encoding) -> None
 )
 def test_blanks_before_the_cursor_are_not_doubled(text: str, blanks: str, doubled: int) -> None:
     assert doubled_blanks(at_cursor(text)[1].cursor, blanks) == doubled
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize(
+    ("text", "generated", "kept"),
+    [
+        ("if a {\n\tb()\n\t‸\n}\n", "if c {\n        d()\n    }\n\n", "if c {\n\t\td()\n\t}"),
+        ("if a {\n\tb()\n\t‸\n}\n", "if c {\n    d()\n  }\n\n", "if c {\n\t\td()\n\t}"),
+        ("if a {\n\tb()\n‸\n}\n", "   c()\n   d()\n\n", "\tc()\n\td()"),
+        ("if a {\n  b()\n  ‸\n}\n", "if c {\n\t\td()\n\t}\n\n", "if c {\n    d()\n  }"),
+        ("if a {\n\tb()\n\t‸\n}\n", "/*\n\t * c\n\t */\n\td()\n\n", "/*\n\t * c\n\t */\n\td()"),
+        ("if a {\n  b()\n  ‸\n}\n", "c(`\n\td`)\n\n", "c(`\n\td`)"),
+        ("\ta()\n  b()\n  ‸\n", "if c {\n\t\td()\n  }\n\n", "if c {\n\t\td()\n  }"),
+    ],
+)
+def test_lines_are_indented_in_the_files_own_style(text: str, generated: str, kept: str, size: int) -> None:
+    cut = Cut(at_cursor(text, "go")[1])
+    for start in range(0, len(generated), size):
+        cut.add(generated[start : start + size])
+    cut.finish()
+    assert cut.kept() == kept
 
 
 @given(
