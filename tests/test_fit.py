@@ -135,15 +135,23 @@ def test_blanks_before_the_cursor_are_not_doubled(text: str, blanks: str, double
         ("if a {\n  b()\n  ‸\n}\n", "if c {\n\t\td()\n\t}\n\n", "if c {\n    d()\n  }"),
         ("if a {\n\tb()\n\t‸\n}\n", "/*\n\t * c\n\t */\n\td()\n\n", "/*\n\t * c\n\t */\n\td()"),
         ("if a {\n  b()\n  ‸\n}\n", "c(`\n\td`)\n\n", "c(`\n\td`)"),
-        ("\ta()\n  b()\n  ‸\n", "if c {\n\t\td()\n  }\n\n", "if c {\n\t\td()\n  }"),
+        ("\ta()\n  b()\n\ta()\n  ‸\n", "if c {\n\t\td()\n  }\n\n", "if c {\n\t\td()\n  }"),
     ],
 )
 def test_lines_are_indented_in_the_files_own_style(text: str, generated: str, kept: str, size: int) -> None:
-    cut = Cut(at_cursor(text, "go")[1])
+    line = text.split("\n")[1]
+    cut = Cut(at_cursor((line + "\n") * 5 + text, "go")[1])
     for start in range(0, len(generated), size):
         cut.add(generated[start : start + size])
     cut.finish()
     assert cut.kept() == kept
+
+
+def test_few_lines_make_no_style() -> None:
+    cut = Cut(at_cursor("if a {\n\tb()\n\t‸\n}\n", "go")[1])
+    cut.add("if c {\n    d()\n")
+    cut.finish()
+    assert cut.kept() == "if c {\n    d()"
 
 
 @given(

@@ -10,6 +10,7 @@ _BLANKS = " \t"
 _OPENS_BLOCK = (":", "{", "(", "[", "then", "do", "=>", "->")
 DEFAULT_UNIT = "    "
 SMALLEST_UNIT = 2
+ENOUGH_LINES = 5  # indented lines that make a style
 LARGEST_UNIT = 8  # a longer step lines something up
 
 
@@ -50,9 +51,10 @@ class IndentationStyle:
 
     def __init__(self, cursor: CursorText) -> None:
         lines = [*cursor.above.split("\n"), *cursor.lines_below]
-        tabs = any(line.startswith("\t") for line in lines)
-        spaces = any(line.startswith("  ") for line in lines)
-        self._to_tabs, self._to_spaces = tabs and not spaces, spaces and not tabs
+        tabs = sum(line.startswith("\t") for line in lines)
+        spaces = sum(line.startswith("  ") for line in lines)
+        self._to_tabs = tabs >= ENOUGH_LINES and not spaces
+        self._to_spaces = spaces >= ENOUGH_LINES and not tabs
         self._unit = indentation_unit(cursor)
         self._levels = len(wanted_blanks(cursor) if cursor.on_blank_line else _blanks_of(cursor.line_before))
         self._width = 0  # spaces that the target takes for a tab; told by the first line that has any
