@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from server.documents.lines import line_ending, split_lines, without_ending, without_lone_surrogates
@@ -20,6 +20,15 @@ class Change:
 
     text: str
     range: Range | None = None
+
+
+@dataclass(frozen=True)
+class LineEdit:
+    """What a change did to the lines: `removed` gave way to `added` from line `first` on."""
+
+    first: int
+    removed: list[str]
+    added: list[str]
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,11 @@ class Document:
         self.version = version
         self.encoding = encoding
         self.lines = split_lines(without_lone_surrogates(text))
+        self._watchers: list[Callable[[LineEdit], None]] = []
+
+    def watch(self, watcher: Callable[[LineEdit], None]) -> None:
+        """Have every edit told to `watcher`, right after the lines have changed."""
+        self._watchers.append(watcher)
 
     @property
     def text(self) -> str:
@@ -61,7 +75,8 @@ class Document:
         for change in changes:
             text = without_lone_surrogates(change.text)
             if change.range is None:
-                self.lines = split_lines(text)
+                before, self.lines = self.lines, split_lines(text)
+                self._tell(LineEdit(0, before, self.lines))
             else:
                 self._replace(self.place(change.range.start), self.place(change.range.end), text)
         self.version = version
@@ -108,4 +123,10 @@ class Document:
         # Text that ends in an ending yields an empty last line, which is a line only at the text's end.
         if end.line + 1 < len(self.lines):
             fresh.pop()
+        before = self.lines[first : end.line + 1]
         self.lines[first : end.line + 1] = fresh
+        self._tell(LineEdit(first, before, fresh))
+
+    def _tell(self, edit: LineEdit) -> None:
+        for watcher in self._watchers:
+            watcher(edit)
