@@ -26,14 +26,16 @@ HEAD = 1_000  # characters in which a file says that it was generated
 MOST_IGNORE_LINES = 5_000
 
 # Names (in lower case) of files that hold secrets, whatever their folder.
-_SECRET_NAMES = (
-    ".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".pgpass", ".htpasswd", ".pypirc", ".npmrc", ".git-credentials",
-    ".dockercfg", ".s3cfg", ".boto", "*.pem", "*.key", "*.p12", "*.pfx", "*.pkcs12", "*.p8", "*.jks", "*.keystore", "*.kdbx",
-    "*.crt", "*.cer", "*.der", "*.asc", "*.gpg", "*.ppk", "*.ovpn", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*",
-    "credentials", "credentials.*", "*credentials.json", "secrets", "secrets.*", "*.secret", "*.secrets", "*secret*.json",
-    "*secret*.y*ml", "service-account*.json", "serviceaccount*.json", "*.tfstate", "*.tfstate.*", "*.tfvars", "known_hosts",
-    "authorized_keys", "shadow", "*.mobileprovision", "*.age", "token", "token.*", "*.token", "kubeconfig", ".vault-token",
-)  # fmt: skip
+_SECRET_NAMES = tuple(
+    """
+    .env .env.* *.env .envrc .netrc _netrc .pgpass .htpasswd .pypirc .npmrc .git-credentials .dockercfg .s3cfg .boto
+    *.pem *.key *.p8 *.p12 *.pfx *.pkcs12 *.jks *.keystore *.kdbx *.crt *.cer *.der *.asc *.gpg *.ppk *.age *.ovpn
+    id_rsa* id_dsa* id_ecdsa* id_ed25519* known_hosts authorized_keys shadow kubeconfig .vault-token *.mobileprovision
+    credentials credentials.* *credentials.json service-account*.json serviceaccount*.json
+    secrets secrets.* *.secret *.secrets *secret*.json *secret*.y*ml token token.* *.token
+    *.tfstate *.tfstate.* *.tfvars
+    """.split()  # noqa: SIM905 - one a line would fill a page
+)
 _SECRET_FOLDERS = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure", ".password-store", ".secrets"})
 # Examples of secret files are made to be read.
 _EXAMPLES = ("*.example", "*.sample", "*.template", "*.dist", "*.pub")
@@ -66,14 +68,16 @@ _SECRET_TEXT = re.compile(
 )
 _SECRET_VALUE = re.compile(
     r"""(?ix)
-    (?:passw(?:or)?d|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|auth[_-]?token|access[_-]?token
+    (?P<name>passw(?:or)?d|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|auth[_-]?token|access[_-]?token
        |refresh[_-]?token|client[_-]?secret|encryption[_-]?key|signing[_-]?key|token|credential)s?
     [\w.-]*["']?\]?\s*(?::\s*\w+\s*)?(?:=>|:=|[:=])\s*
-    (?P<quote>["'`]?)(?P<value>[^\s"'`,;]{8,})(?P=quote)
+    (?:(?P<quote>["'`])(?P<quoted>[^"'`\n]{6,100})(?P=quote) | (?P<bare>[^\s"'`,;]{8,}))
     """
 )
 # What stands for a secret rather than being one: a call, a name, a placeholder.
-_NO_SECRET = re.compile(r"[(){}<>\[\]$%*]|^[A-Za-z_][A-Za-z_.]*$|^(?:example|changeme|your|xxx|placeholder|dummy)", re.I)
+_NO_SECRET = re.compile(
+    r"[(){}<>\[\]$%*]|^[A-Za-z_][A-Za-z_.]*$|^(?:example|changeme|your|xxx|placeholder|dummy)", re.I
+)
 _CHARACTER_CLASSES = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"), re.compile(r"[^A-Za-z0-9]"))
 
 
@@ -222,12 +226,15 @@ def holds_secret(text: str) -> bool:
     if _SECRET_TEXT.search(text):
         return True
     for found in _SECRET_VALUE.finditer(text):
-        value = found["value"]
-        if found["quote"]:
-            # Quoted text is meant: it is a secret unless it is plainly none.
-            if not _NO_SECRET.search(value) or _is_random(value):
-                return True
-        elif _is_random(value):
+        quoted = found["quoted"]
+        if quoted is None:
+            secret = _is_random(found["bare"])
+        elif found["name"].lower().startswith("pass"):
+            # Quoted text is meant: it is a password unless it is plainly none, though it be a mere word.
+            secret = not _PLACEHOLDER.search(quoted)
+        else:
+            secret = not _NO_SECRET.search(quoted)
+        if secret:
             return True
     return False
 

@@ -258,9 +258,7 @@ def definition_text(node: Node, lines: Sequence[str], row: TagRow) -> str:
     outer = _wrapped(node, row)
     first, last = outer.start_point.row, _last_row(outer)
     body = body_of(node, row)
-    if last - first < WHOLE_LINES or body is None:
-        last = min(last, first + MEMBER_LINES - 1)
-    elif node.type in row.types:
+    if last - first < WHOLE_LINES or body is None or node.type in row.types:
         last = min(last, first + MEMBER_LINES - 1)
     else:
         last = max(first, _last_row_of_head(body))
