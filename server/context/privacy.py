@@ -75,9 +75,8 @@ _SECRET_VALUE = re.compile(
     """
 )
 # What stands for a secret rather than being one: a call, a name, a placeholder.
-_NO_SECRET = re.compile(
-    r"[(){}<>\[\]$%*]|^[A-Za-z_][A-Za-z_.]*$|^(?:example|changeme|your|xxx|placeholder|dummy)", re.I
-)
+_PLACEHOLDER = re.compile(r"[{}<>$%*]|^(?:example|changeme|your|xxx|placeholder|dummy|password)", re.IGNORECASE)
+_NO_SECRET = re.compile(rf"{_PLACEHOLDER.pattern}|[()\[\]\s]|^[a-z_][a-z_.]*$", re.IGNORECASE)
 _CHARACTER_CLASSES = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"), re.compile(r"[^A-Za-z0-9]"))
 
 
