@@ -3,9 +3,6 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-# Two spinning threads beside one busy process are many times slower than two that wait (docs of decoding rule 8).
-export OMP_WAIT_POLICY := passive
-
 .PHONY: demo test check extension e2e clean
 
 demo: $(READY)
@@ -15,9 +12,8 @@ demo: $(READY)
 # A real file of this repository, the cursor in the middle of a function.
 DEMO := dflash_core/training/shards.py --line 45 --character 0
 
-# One torch thread a worker: two workers already fill two cores.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -17,6 +17,10 @@ import pytest
 
 from server import paths
 
+# Before anything imports torch: two workers with a waiting thread each fill two cores, spinning ones block them.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Taken before any test changes the environment: the user's own cache, where the real weights are.
 REAL_CACHE = paths.cache_dir()
 REAL_ENVIRONMENT = dict(os.environ)

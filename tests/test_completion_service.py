@@ -131,7 +131,7 @@ async def test_without_exact_stats_the_answer_does_not_wait_for_the_engine(
 
 async def test_a_stream_that_ends_first_is_a_whole_completion(service: CompletionService) -> None:
     result = await complete(service, document("short = "))
-    assert (result.text, result.finish) == ("[1, 2]", "eos")
+    assert (result.text, result.finish, result.reason) == ("[1, 2]", "eos", "eos")
 
 
 async def test_nothing_to_show_has_a_reason(service: CompletionService) -> None:
@@ -191,7 +191,7 @@ async def test_the_completion_grows_by_rounds(service: CompletionService) -> Non
     grown: list[Growth] = []
     site = document("def two(a):\n")
     result = await service.complete(site, Place(1, 0), "a.py", on_growth=grown.append)
-    assert [len(growth.rounds) for growth in grown] == list(range(1, len(grown) + 1))
+    assert [len(growth.rounds) for growth in grown] == [*range(1, len(grown)), len(grown) - 1]
     settled = ["".join(each.text for each in growth.rounds)[: growth.settled] for growth in grown]
     assert settled[0] == "    b = a" and settled[-1] == result.text
     assert all(later.startswith(earlier) for earlier, later in pairwise(settled))

@@ -109,7 +109,7 @@ class Generation:
             self._tokens += len(chunk.token_ids) or 1
         text = chunk.text if self._text or not self._strip_start else chunk.text.lstrip(" \t")
         self._text += text
-        bonus = self._prompts.text_of(chunk.token_ids[chunk.accepted :])
+        bonus = self._prompts.text_of(chunk.token_ids[chunk.accepted :]) if chunk.accepted else text
         self._rounds.append(RoundText(text, text[-len(bonus) :] if bonus else ""))
         decision = self._boundary.feed(self._text)
         if decision.settled and self._first is None:
@@ -121,5 +121,9 @@ class Generation:
     def _outcome(self, decision: Decision, finish: Finish) -> Outcome:
         assert decision.end is not None
         self._ended = time.monotonic()
+        if self._on_growth is not None:
+            self._on_growth(Growth(tuple(self._rounds), decision.end))
         text = self._text[: decision.end]
-        return Outcome(text, finish if text else "empty", decision.reason)
+        if not text:
+            return Outcome(text, "empty", decision.reason)
+        return Outcome(text, finish, decision.reason if finish == "boundary" else finish)

@@ -38,11 +38,15 @@ RECENT = 20  # completions whose numbers the status shows
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionOptions:
-    """How one completion is made. `exact_stats` waits for the engine's own numbers, a round longer."""
+    """How one completion is made.
+
+    exact_stats: wait for the engine's own numbers, a round longer.
+    raise_errors: raise an EngineError instead of answering with nothing and its text as the reason.
+    """
 
     draft: DraftMode = "auto"
-    max_tokens: int | None = None
     exact_stats: bool = False
+    raise_errors: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,16 @@ class Pace:
 class CompletionService:
     """Belongs to one event loop. Failures of the engine are empty results with a reason, not exceptions."""
 
-    def __init__(self, profile: Profile, listener: LinkListener | None = None) -> None:
-        """Load the profile's tokenizer. Raises DflashError, one line, when the profile cannot be served."""
+    def __init__(
+        self,
+        profile: Profile,
+        listener: LinkListener | None = None,
+        on_pace: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Load the profile's tokenizer. Raises DflashError, one line, when the profile cannot be served.
+
+        on_pace: hears that `pace` has changed, which can be after a completion was answered.
+        """
         self.profile = profile
         self.prompts = PromptBuilder(profile)
         self.link = EngineLink(profile, listener or LinkListener())
@@ -67,6 +79,7 @@ class CompletionService:
         self._running: dict[str, asyncio.Task[CompletionResult]] = {}
         self._endings: set[asyncio.Task[None]] = set()
         self._recent: deque[Stats] = deque(maxlen=RECENT)
+        self._on_pace = on_pace
 
     @property
     def pace(self) -> Pace:
@@ -136,14 +149,19 @@ class CompletionService:
         generation = Generation(site, prompt, self.prompts, on_growth)
         async with self._throttler:
             try:
-                return await self._generate(client, site, self._request(site, prompt, options), generation, options)
-            except EngineLoading as error:
-                await self.link.lost(client, error.health.reason)
-            except (EngineUnavailable, EngineStalled) as error:
-                await self.link.lost(client, str(error))
+                return await self._generate(client, site, self.request(site, prompt, options), generation, options)
             except EngineError as error:
-                return empty(cursor_range(site), str(error), generation.stats(self.link.health, None))
-            return empty(cursor_range(site), self.link.reason, generation.stats(self.link.health, None))
+                if options.raise_errors:
+                    raise
+                reason = await self._reason(client, error)
+                return empty(cursor_range(site), reason, generation.stats(self.link.health, None))
+
+    async def _reason(self, client: EngineClient, error: EngineError) -> str:
+        """What a failure is called in an empty answer; an engine that is not there is looked for again."""
+        if not isinstance(error, EngineLoading | EngineUnavailable | EngineStalled):
+            return str(error)
+        await self.link.lost(client, error.health.reason if isinstance(error, EngineLoading) else str(error))
+        return self.link.reason
 
     async def _generate(
         self,
@@ -164,16 +182,17 @@ class CompletionService:
                 # The answer does not wait for the engine's numbers; the status gets them later.
                 self._keep_until_ended(stream, generation, leaving.pop_all())
             else:
-                self._recent.append(stats)
+                self._note(stats)
         if not outcome.text:
             return empty(cursor_range(site), outcome.reason, stats)
         insertion = fit(outcome.text, site)
         return CompletionResult(insertion.text, insertion.range, outcome.finish, outcome.reason, stats)
 
-    def _request(self, site: Surroundings, prompt: Prompt, options: CompletionOptions) -> CompletionRequest:
+    def request(self, site: Surroundings, prompt: Prompt, options: CompletionOptions) -> CompletionRequest:
+        """What is asked of the engine for a site."""
         return CompletionRequest(
             prompt=prompt.content,
-            max_tokens=options.max_tokens or prompt.max_tokens or TEXT_MAX_TOKENS,
+            max_tokens=prompt.max_tokens or TEXT_MAX_TOKENS,
             stop_token_ids=prompt.stop_ids,
             draft=options.draft,
             session=hashlib.sha256(site.uri.encode()).hexdigest()[:16],
@@ -188,11 +207,15 @@ class CompletionService:
             async with leaving:
                 await self._end(stream)
                 if stream.summary is not None:
-                    self._recent.append(generation.stats(self.link.health, stream.summary))
+                    self._note(generation.stats(self.link.health, stream.summary))
 
         task = asyncio.get_running_loop().create_task(ending(), name="end of a generation")
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
+
+    def _note(self, stats: Stats) -> None:
+        self._recent.append(stats)
+        self._on_pace()
 
     async def _end(self, stream: CompletionStream) -> None:
         """Tell the engine that the boundary was found, and wait for its summary."""

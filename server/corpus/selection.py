@@ -48,8 +48,8 @@ _GENERATED = re.compile(
     r"|do not (edit|modify)|don't edit|code generator",
     re.IGNORECASE,
 )
-# What TypeScript and Babel write at the top of the modules that they translate.
-_TRANSLATED = re.compile(r"""exports,\s*["']__esModule["']|__esModule\s*=\s*true""")
+# TypeScript and Babel write it at the top of the modules that they translate.
+_TRANSLATED = "__esModule"
 _COPYLEFT = re.compile(r"GNU\s+(\w+\s+)?General\s+Public|SPDX-License-Identifier:\s*[AL]?GPL|Mozilla\s+Public")
 # The top of a distribution's own file tree, which is not the project's.
 _PREFIX = re.compile(
@@ -110,7 +110,7 @@ def read_document(path: str, data: bytes) -> Document | None:
     head = text[:1500]
     if _GENERATED.search(head) or _COPYLEFT.search(text[:3000]):
         return None
-    if language == "javascript" and _TRANSLATED.search(head):
+    if language == "javascript" and _TRANSLATED in head:
         return None
     digest = hashlib.blake2b("".join(text.split()).encode(), digest_size=16).digest()
     return Document(path, language, text, digest)

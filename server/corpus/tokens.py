@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 # Raise it when the selection or the rendering of documents changes: what was kept is then made anew.
-RENDERING = 2
+RENDERING = 3
 START = 0
 MAX_METADATA_BYTES = 2_000_000
 

@@ -30,7 +30,6 @@ from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 GHOST = ".ghost-text-decoration, .ghost-text"
-RUNNING = r"DFlash(?!: (starting|failed|off))"
 READY = r"DFlash: (?!starting|loading|failed|off)"
 # Left to right, top to bottom; VS Code renders blanks as no-break spaces.
 READ_GHOST = """elements => elements
@@ -179,7 +178,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--file", type=Path, default=Path("tests/e2e/codeserver.py"), help="a Python file of the repository"
     )
-    parser.add_argument("--function", default="cache_dir", help="the function whose body is cut out")
+    parser.add_argument("--function", default="free_port", help="the function whose body is cut out")
     parser.add_argument("--typed", type=int, default=6, help="how many characters of the body are typed")
     parser.add_argument("--picture", type=Path, default=ROOT / "build/e2e/vscode.png", help="where the screenshot goes")
     parser.add_argument("--server", type=Path, default=ROOT / ".venv/bin/dflash-lsp", help="the server's executable")
@@ -191,6 +190,8 @@ def main() -> int:
     extension = next((ROOT / "vscode-extension").glob("*.vsix"), None)
     if not extension:
         raise SystemExit("no .vsix in vscode-extension: run `npm run package` first")
+    if not os.access(options.server, os.X_OK):
+        raise SystemExit(f"no server at {options.server}: install the project first, or name one with --server")
     replayed = options.profile == "replay"
     cut = cut_function((ROOT / options.file).read_text(encoding="utf-8"), options.function, options.typed)
 
@@ -215,9 +216,9 @@ def main() -> int:
                 page = browser.new_page(viewport={"width": 1000, "height": 620})
                 try:
                     open_file(page, address, file.name)
-                    wait_for_status(page, RUNNING, limit_s=60)
+                    wait_for_status(page, READY, limit_s=120)
                     ghost = complete(page, cut, limit_s=120)
-                    status = wait_for_status(page, READY, limit_s=60)
+                    status = wait_for_status(page, READY, limit_s=10)
                 finally:
                     take_picture(page, options.picture)
                 saved = accept_and_save(page, file, cut.remaining)

@@ -9,9 +9,12 @@ import {
 } from "vscode-languageclient/node";
 import { DOCUMENTS } from "./documents";
 import type { ServerProcess } from "./serverProcess";
+import type { Settings } from "./settings";
 
-/** Inline completions come by the client's own feature, so the server shall not stream to us. */
-const INITIALIZATION_OPTIONS = { surface: "inline" };
+/** The server's own settings. Inline completions come by the client's own feature, so it shall not stream to us. */
+function initializationOptions(settings: Settings): Record<string, string> {
+  return { surface: "inline", ...(settings.profile && { profile: settings.profile }) };
+}
 
 export interface ClientEvents {
   /** Params of `dflash/status`. */
@@ -29,12 +32,13 @@ class QuietClient extends LanguageClient {
 
 export function createClient(
   server: ServerProcess,
+  settings: Settings,
   log: LogOutputChannel,
   events: ClientEvents,
 ): LanguageClient {
   const options: LanguageClientOptions = {
     documentSelector: DOCUMENTS,
-    initializationOptions: INITIALIZATION_OPTIONS,
+    initializationOptions: initializationOptions(settings),
     outputChannel: log,
     revealOutputChannelOn: RevealOutputChannelOn.Never,
     // stderr is read by ServerProcess.

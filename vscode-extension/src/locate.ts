@@ -31,7 +31,7 @@ export async function locateServer(settings: Settings, around: Surroundings): Pr
   if (settings.command) {
     const command = await around.executable(settings.command);
     if (!command) throw new ServerNotFound(`dflash.server.command is not an executable: ${settings.command}`);
-    return { command, args: lspArguments(settings), origin: "dflash.server.command" };
+    return { command, args: ["lsp"], origin: "dflash.server.command" };
   }
   if (settings.interpreter) {
     if (!isAbsolute(settings.interpreter) || !(await around.executable(settings.interpreter))) {
@@ -44,28 +44,24 @@ export async function locateServer(settings: Settings, around: Surroundings): Pr
         `dflash-lsp is not installed for dflash.server.interpreter: ${settings.interpreter}`,
       );
     }
-    return asModule(settings.interpreter, settings, "dflash.server.interpreter");
+    return asModule(settings.interpreter, "dflash.server.interpreter");
   }
   // The active environment often lies in the workspace: running its Python runs what the workspace brought along.
   if (around.trusted) {
     for (const interpreter of await around.activeInterpreters()) {
       if (await around.hasServer(interpreter)) {
-        return asModule(interpreter, settings, "the active Python environment");
+        return asModule(interpreter, "the active Python environment");
       }
     }
   }
   const command = await around.executable("dflash-lsp");
-  if (command) return { command, args: lspArguments(settings), origin: "PATH" };
+  if (command) return { command, args: ["lsp"], origin: "PATH" };
   throw new ServerNotFound(
     "the server dflash-lsp was not found: install it into the active Python environment, or set dflash.server.command",
   );
 }
 
-function asModule(interpreter: string, settings: Settings, origin: string): Launch {
+function asModule(interpreter: string, origin: string): Launch {
   // -P keeps the working directory off sys.path, where a folder named `server` could be taken for ours.
-  return { command: interpreter, args: ["-P", "-m", "server", ...lspArguments(settings)], origin };
-}
-
-function lspArguments(settings: Settings): string[] {
-  return settings.profile ? ["lsp", "--profile", settings.profile] : ["lsp"];
+  return { command: interpreter, args: ["-P", "-m", "server", "lsp"], origin };
 }

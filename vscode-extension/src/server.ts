@@ -79,7 +79,7 @@ export class Server {
     this.log.info(`Starting ${[launch.command, ...launch.args].join(" ")} (from ${launch.origin})`);
     const server = await ServerProcess.start(launch, this.folder, (line) => this.log.info(line));
     this.process = server;
-    this.client = createClient(server, this.log, {
+    this.client = createClient(server, settings, this.log, {
       onStatus: (params) => {
         const status = parseEngineStatus(params);
         if (status) this.status.setEngine(status);

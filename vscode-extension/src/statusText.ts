@@ -81,7 +81,12 @@ export function describeEngine(status: EngineStatus, busy: boolean): StatusText 
       };
     }
     case "ready":
-      return { text: title, detail: figures(status), severity: "information", busy };
+      return {
+        text: title,
+        detail: sentence(figures(status), silence(status)),
+        severity: "information",
+        busy,
+      };
     case "degraded":
       return {
         text: title,
@@ -102,6 +107,11 @@ export function describeEngine(status: EngineStatus, busy: boolean): StatusText 
 function modelPair(status: EngineStatus): string {
   if (!status.target) return status.profile ?? "";
   return status.draft ? `${status.target} + ${status.draft}` : `${status.target}, no draft`;
+}
+
+/** A reason while the engine is ready is the reason why the last answer was empty. */
+function silence(status: EngineStatus): string {
+  return status.reason ? `last answer empty: ${status.reason}` : "";
 }
 
 function figures(status: EngineStatus): string {

@@ -93,11 +93,3 @@ test("with no server anywhere, one line says what to do", async () => {
     return true;
   });
 });
-
-test("the profile is handed to the server however it is started", async () => {
-  const settings = { ...NOTHING_SET, profile: "replay" };
-  const asModule = await locateServer(settings, EVERYTHING);
-  assert.deepEqual(asModule.args.slice(-3), ["lsp", "--profile", "replay"]);
-  const asCommand = await locateServer({ ...settings, command: "/opt/dflash-lsp" }, EVERYTHING);
-  assert.deepEqual(asCommand.args, ["lsp", "--profile", "replay"]);
-});

@@ -34,6 +34,12 @@ test("ready names the model pair and the acceptance length", () => {
   });
 });
 
+test("ready with a reason says why the last answer was empty", () => {
+  const said = describeEngine(status({ state: "ready", ...PAIR, reason: "excluded" }), false);
+  assert.equal(said.detail, "profile embedded · last answer empty: excluded");
+  assert.equal(said.severity, "information");
+});
+
 test("no figure is shown before there is one", () => {
   assert.equal(
     describeEngine(status({ state: "ready", ...PAIR, acceptance_length: 0 }), false).detail,

@@ -1,0 +1,28 @@
+"""Run the language server on stdin and stdout, for an editor."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    # Editors' client libraries pass it of their own accord; there is no other transport.
+    parser.add_argument("--stdio", action="store_true", help="speak on stdin and stdout, which is the default")
+
+
+def run(args: argparse.Namespace) -> int:
+    import logging
+    import os
+    import sys
+
+    from server.lsp import create_server
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # pygls logs whole messages when one fails, and those hold the user's text; ours say what failed.
+    logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
+    server = create_server()
+    # The server closes its output when it ends, and nothing else may ever write there.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as output:
+        sys.stdout = sys.stderr
+        server.start_io(stdout=output)
+    return 0 if server.ended_well else 1

@@ -1,0 +1,477 @@
+"""The language server as an editor meets it: a real process on stdio, a real replay engine behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import CANCELLED, count, nothing_runs, own_directories, replay_profile, rounds_when_ended, stop
+from lsprotocol import types
+from pygls.exceptions import JsonRpcRequestCancelled
+from pygls.lsp.client import LanguageClient
+
+from server.engine.client import EngineClient
+from server.engine.launcher import ensure_engine, stop_engine
+from server.profiles import Profile
+from server.settings import Settings, read_settings
+from server.window import path_in_workspace
+
+LONG = [f"    x{number} = {number}\n" for number in range(200)]
+ENTRIES: list[dict[str, object]] = [
+    {
+        "after": "def two(a):\n    ",
+        "text": "b = a\n    return b\n\n\ndef three():\n    pass\n",
+        "chunks": ["b = a\n", "    return b\n", "\n\ndef three():\n", "    pass\n"],
+    },
+    {"after": "def endless():\n", "text": "".join(LONG), "chunks": LONG, "delay_ms": 20},
+    {"after": "call('漢😀', ", "text": "b)\nprint(1)\n", "chunks": ["b)", "\nprint(1)\n"]},
+    {"after": "short = ", "text": "[1, 2]"},
+]
+SERVER = [sys.executable, "-P", "-m", "server", "lsp", "--stdio"]
+URI = "file:///work/a.py"
+TRIES = 1000  # of 10 ms
+
+
+@pytest.fixture(scope="module")
+def directories() -> Iterator[Path]:
+    with own_directories() as root:
+        yield root
+
+
+@pytest.fixture(scope="module")
+def profile(directories: Path) -> Iterator[Profile]:
+    profile = replay_profile(directories, ENTRIES)
+    yield profile
+    stop(profile)
+
+
+@pytest.fixture
+async def engine(profile: Profile) -> AsyncIterator[EngineClient]:
+    client = await ensure_engine(profile)
+    await nothing_runs(client)  # of the test before
+    yield client
+    await client.aclose()
+
+
+class Editor:
+    """A client that remembers what the server told it."""
+
+    def __init__(self) -> None:
+        self.client = LanguageClient("test-editor", "1")
+        self.statuses: list[Any] = []
+        self.messages: list[str] = []
+        self.initialized: types.InitializeResult | None = None
+        self.client.feature("dflash/status")(lambda params: self.statuses.append(params))  # noqa: PLW0108 (pygls reads its signature)
+        self.client.feature(types.WINDOW_SHOW_MESSAGE)(lambda params: self.messages.append(params.message))
+
+    async def start(self, options: object, encodings: list[str] | None, command: list[str]) -> None:
+        await self.client.start_io(*command)
+        general = types.GeneralClientCapabilities(
+            position_encodings=[types.PositionEncodingKind(each) for each in encodings or []] or None
+        )
+        self.initialized = await self.client.initialize_async(
+            types.InitializeParams(
+                capabilities=types.ClientCapabilities(general=general),
+                process_id=os.getpid(),
+                workspace_folders=[types.WorkspaceFolder("file:///work", "work")],
+                initialization_options=options,
+            )
+        )
+        self.client.initialized(types.InitializedParams())
+
+    def open(self, text: str, uri: str = URI, language: str = "python") -> None:
+        self.client.text_document_did_open(
+            types.DidOpenTextDocumentParams(types.TextDocumentItem(uri, language, 1, text))
+        )
+
+    def change(self, text: str, line: int, start: int, end: int, uri: str = URI) -> None:
+        place = types.Range(types.Position(line, start), types.Position(line, end))
+        self.client.text_document_did_change(
+            types.DidChangeTextDocumentParams(
+                types.VersionedTextDocumentIdentifier(2, uri),
+                [types.TextDocumentContentChangePartial(place, text)],
+            )
+        )
+
+    async def complete(self, line: int, character: int, uri: str = URI, id: str | None = None) -> Any:
+        """The one item that is offered, or None."""
+        found = await self.client.protocol.send_request_async(
+            types.TEXT_DOCUMENT_INLINE_COMPLETION,
+            types.InlineCompletionParams(
+                types.InlineCompletionContext(types.InlineCompletionTriggerKind.Automatic),
+                types.TextDocumentIdentifier(uri),
+                types.Position(line, character),
+            ),
+            msg_id=id,
+        )
+        return None if found is None else found.items[0]
+
+    async def command(self, name: str, *arguments: Any) -> Any:
+        return await self.client.workspace_execute_command_async(
+            types.ExecuteCommandParams(name, arguments=list(arguments))
+        )
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        for _ in range(TRIES):
+            if condition():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"it did not come to that: {self.statuses[-3:]} {self.messages}")
+
+    async def until_state(self, state: str) -> None:
+        await self.until(lambda: bool(self.statuses) and self.statuses[-1].state == state)
+
+    @property
+    def process(self) -> asyncio.subprocess.Process:
+        assert self.client._server is not None
+        return self.client._server
+
+    async def leave(self) -> int:
+        """Shut the server down as an editor should; its exit code."""
+        await self.client.shutdown_async(None)
+        self.client.exit(None)
+        return await asyncio.wait_for(self.process.wait(), 20)
+
+
+@asynccontextmanager
+async def editor(
+    options: object, encodings: list[str] | None = None, command: list[str] | None = None
+) -> AsyncIterator[Editor]:
+    running = Editor()
+    await running.start(options, encodings, command or SERVER)
+    try:
+        yield running
+    finally:
+        if running.process.returncode is None:
+            await running.leave()
+        await running.client.stop()
+
+
+def options(profile: Profile, **more: object) -> dict[str, object]:
+    return {"profile": str(profile.file), **more}
+
+
+def place(line: int, start: int, end: int) -> types.Range:
+    return types.Range(types.Position(line, start), types.Position(line, end))
+
+
+async def test_a_completion_ends_with_its_unit_and_reports_its_acceptance(profile: Profile) -> None:
+    async with editor(options(profile)) as ours:
+        await ours.until_state("ready")
+        ours.open("def two(a):\n    ")
+        item = await ours.complete(1, 4)
+        assert item.insert_text == "b = a\n    return b"
+        assert item.range == place(1, 4, 4)
+        assert item.command.command == "dflash.accepted"
+        assert await ours.command(item.command.command, *item.command.arguments) is None
+        status = ours.statuses[-1]
+        assert (status.profile, status.target, status.reason) == ("taped", "replay", "")
+        await ours.until(lambda: ours.statuses[-1].tokens_per_s > 0)
+        assert ours.statuses[-1].acceptance_length == 1.0
+
+
+def test_initialize_is_answered_in_time_and_the_server_never_imports_torch(profile: Profile) -> None:
+    """The whole session runs in a process that lists its modules when it ends."""
+    driver = (
+        "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr));"
+        "from server.cli import main; sys.exit(main(['lsp']))"
+    )
+
+    async def session() -> tuple[float, str]:
+        begun = time.monotonic()
+        async with editor(options(profile), command=[sys.executable, "-P", "-c", driver]) as ours:
+            answered = time.monotonic() - begun
+            await ours.until_state("ready")
+            ours.open("short = ")
+            assert (await ours.complete(0, 8)).insert_text == "[1, 2]"
+            assert await ours.leave() == 0
+            assert ours.process.stderr is not None
+            return answered, (await ours.process.stderr.read()).decode()
+
+    # The second of two starts: the first may have to compile what was never imported before.
+    asyncio.run(session())
+    seconds, modules = asyncio.run(session())
+    assert seconds < 1.5
+    loaded = set(modules.split())
+    assert {"server.lsp", "server.completion.service", "tree_sitter"} <= loaded
+    assert not {"torch", "transformers", "numpy", "dflash_core"} & loaded
+
+
+async def test_what_is_advertised(profile: Profile) -> None:
+    async with editor(options(profile)) as ours:
+        assert ours.initialized is not None
+        found = ours.initialized.capabilities
+        assert isinstance(found.inline_completion_provider, types.InlineCompletionOptions)
+        assert isinstance(found.text_document_sync, types.TextDocumentSyncOptions)
+        assert found.text_document_sync.change == types.TextDocumentSyncKind.Incremental
+        assert found.position_encoding == types.PositionEncodingKind.Utf16
+        assert found.completion_provider is None
+        assert found.execute_command_provider is not None
+        assert set(found.execute_command_provider.commands) == {"dflash.accepted", "dflash.restartEngine"}
+
+
+@pytest.mark.parametrize(
+    ("encodings", "units"), [(["utf-8", "utf-16"], 7), (["utf-16"], 3), (["utf-32"], 2), (None, 3)]
+)
+async def test_positions_are_right_beside_emoji_and_cjk(
+    profile: Profile, encodings: list[str] | None, units: int
+) -> None:
+    async with editor(options(profile), encodings) as ours:
+        await ours.until_state("ready")
+        ours.open("😀 = 1\ncall('漢😀', )\n")
+        character = len("call('") + units + len("', ")
+        item = await ours.complete(1, character)
+        # The editor's closing bracket stands right of the cursor: the text brings it along.
+        assert (item.insert_text, item.range) == ("b)", place(1, character, character + 1))
+
+
+async def test_edits_after_characters_that_python_takes_for_line_ends_stay_in_place(profile: Profile) -> None:
+    async with editor(options(profile)) as ours:
+        await ours.until_state("ready")
+        ours.open("a = '\u2028\x0b\x0c\x85'\nlong = \n")
+        ours.change("short", 1, 0, 4)
+        assert (await ours.complete(1, 8)).insert_text == "[1, 2]"
+
+
+async def test_a_position_outside_the_document_is_clamped(profile: Profile) -> None:
+    async with editor(options(profile)) as ours:
+        await ours.until_state("ready")
+        ours.open("short = ")
+        item = await ours.complete(10**6, 10**6)
+        assert (item.insert_text, item.range) == ("[1, 2]", place(0, 8, 8))
+
+
+async def test_a_file_with_carriage_returns_gets_text_with_them(profile: Profile) -> None:
+    async with editor(options(profile)) as ours:
+        await ours.until_state("ready")
+        ours.open("def two(a):\r\n    \r\n")
+        assert (await ours.complete(1, 4)).insert_text == "b = a\r\n    return b"
+
+
+async def test_a_superseded_request_is_answered_with_null(profile: Profile, engine: EngineClient) -> None:
+    async with editor(options(profile)) as ours:
+        await ours.until_state("ready")
+        ours.open("def endless():\n")
+        cancelled, rounds = await count(engine, CANCELLED), await count(engine, "dflash_rounds_total")
+        older = asyncio.create_task(ours.complete(1, 0))
+        await begun(engine, rounds)
+        newer = asyncio.create_task(ours.complete(1, 0))
+        assert await asyncio.wait_for(older, 10) is None
+        await rounds_when_ended(engine, cancelled)
+        newer.cancel()
+
+
+async def test_a_cancelled_request_ends_in_an_error_and_the_engine_stops_within_a_round(
+    profile: Profile, engine: EngineClient
+) -> None:
+    async with editor(options(profile)) as ours:
+        await ours.until_state("ready")
+        ours.open("def endless():\n")
+        cancelled, rounds = await count(engine, CANCELLED), await count(engine, "dflash_rounds_total")
+        request = asyncio.create_task(ours.complete(1, 0, id="mine"))
+        await begun(engine, rounds)
+        before = await count(engine, "dflash_rounds_total")
+        ours.client.cancel_request(types.CancelParams("mine"))
+        with pytest.raises(JsonRpcRequestCancelled) as caught:
+            await asyncio.wait_for(request, 10)
+        assert caught.value.code == -32800
+        # One round may be running, and one may have ended since they were counted.
+        assert await rounds_when_ended(engine, cancelled) - before <= 2
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason"),
+    [
+        ("file:///work/never-opened.py", "unknown document"),
+        ("output:extension-output", "no completions for output documents"),
+        ("vscode-notebook-cell:/work/a.ipynb#W0", "no completions for vscode-notebook-cell documents"),
+        ("file:///work/secret/keys.py", "excluded"),
+    ],
+)
+async def test_silence_is_polite_and_has_a_reason(profile: Profile, uri: str, reason: str) -> None:
+    async with editor(options(profile, exclude=["secret/*"])) as ours:
+        await ours.until_state("ready")
+        if reason != "unknown document":
+            ours.open("short = ", uri)
+        assert await ours.complete(0, 8, uri) is None
+        assert ours.statuses[-1].reason == reason
+
+
+async def test_an_untitled_document_is_completed(profile: Profile) -> None:
+    async with editor(options(profile)) as ours:
+        await ours.until_state("ready")
+        ours.open("short = ", "untitled:Untitled-1")
+        assert (await ours.complete(0, 8, "untitled:Untitled-1")).insert_text == "[1, 2]"
+
+
+async def test_completions_can_be_disabled(profile: Profile) -> None:
+    async with editor(options(profile, enable=False)) as ours:
+        await ours.until_state("ready")
+        ours.open("short = ")
+        assert await ours.complete(0, 8) is None
+        assert ours.statuses[-1].reason == "disabled"
+
+
+async def test_wrong_options_are_named_in_one_message_and_the_rest_is_kept(profile: Profile) -> None:
+    async with editor(options(profile, enable="yes", colour=1, editorInfo={}, surface="inline")) as ours:
+        await ours.until_state("ready")
+        assert ours.messages == ["dflash-lsp: settings: enable must be true or false; unknown option colour"]
+        ours.open("short = ")
+        assert await ours.complete(0, 8) is not None
+
+
+async def test_a_profile_that_does_not_exist_is_one_message_and_no_completion() -> None:
+    async with editor({"profile": "nowhere"}) as ours:
+        await ours.until_state("failed")
+        assert len(ours.messages) == 1 and "nowhere" in ours.messages[0]
+        ours.open("short = ")
+        assert await ours.complete(0, 8) is None
+        assert ours.statuses[-1].reason in ours.messages[0]
+
+
+async def test_an_engine_that_cannot_serve_is_one_message_and_no_completion(directories: Path) -> None:
+    folder = directories / "broken"
+    folder.mkdir()
+    profile = replay_profile(folder, ENTRIES)
+    (folder / "recording.jsonl").unlink()
+    try:
+        async with editor(options(profile)) as ours:
+            await ours.until_state("failed")
+            ours.open("short = ")
+            assert await ours.complete(0, 8) is None
+            assert "recording" in ours.statuses[-1].reason
+            assert len(ours.messages) == 1 and "recording" in ours.messages[0]
+    finally:
+        await stop_engine(profile)
+
+
+async def test_the_engine_can_be_restarted(directories: Path) -> None:
+    folder = directories / "restarted"
+    folder.mkdir()
+    profile = replay_profile(folder, ENTRIES)
+    try:
+        async with editor(options(profile)) as ours:
+            await ours.until_state("ready")
+            told = len(ours.statuses)
+            await ours.command("dflash.restartEngine")
+            await ours.until(lambda: len(ours.statuses) > told and ours.statuses[-1].state == "ready")
+            ours.open("short = ")
+            assert (await ours.complete(0, 8)).insert_text == "[1, 2]"
+    finally:
+        await stop_engine(profile)
+
+
+async def test_clients_made_for_copilot_find_what_they_ask_for(profile: Profile) -> None:
+    async with editor(options(profile)) as ours:
+        ask = ours.client.protocol.send_request_async
+        assert (await ask("checkStatus", {})).status == "OK"
+        assert (await ask("signIn", {})).status == "AlreadySignedIn"
+        for method in ("didFocus", "didShowCompletion", "didPartiallyAcceptCompletion"):
+            ours.client.protocol.notify(f"textDocument/{method}", {"item": {"insertText": "a"}, "acceptedLength": 1})
+        assert (await ask("checkStatus", {})).status == "OK"
+
+
+async def test_shutdown_and_exit_end_the_process(profile: Profile, engine: EngineClient) -> None:
+    async with editor(options(profile)) as ours:
+        await ours.until_state("ready")
+        assert await ours.leave() == 0
+    assert (await engine.health()).state == "ready"  # it serves other windows
+
+
+@pytest.mark.parametrize("busy", [False, True])
+async def test_a_client_that_is_gone_takes_its_server_with_it(
+    profile: Profile, engine: EngineClient, busy: bool
+) -> None:
+    async with editor(options(profile)) as ours:
+        await ours.until_state("ready")
+        ours.open("def endless():\n")
+        rounds = await count(engine, "dflash_rounds_total")
+        if busy:
+            request = asyncio.create_task(ours.complete(1, 0))
+            await begun(engine, rounds)
+        assert ours.process.stdin is not None
+        ours.process.stdin.close()
+        assert await asyncio.wait_for(ours.process.wait(), 10) == 1
+        if busy:
+            await nothing_runs(engine)
+            assert await count(engine, "dflash_rounds_total") - rounds < len(LONG) / 2
+            request.cancel()
+
+
+def test_a_message_that_cannot_be_read_is_answered_and_no_text_of_the_user_is_logged(profile: Profile) -> None:
+    secret = "hunter2"
+    messages: list[dict[str, object]] = [
+        {"id": 1, "method": "initialize", "params": {"capabilities": {}, "initializationOptions": options(profile)}},
+        {"method": "initialized", "params": {}},
+        {"method": "textDocument/didChange", "params": {"textDocument": secret, "contentChanges": [{"text": secret}]}},
+        {"method": secret, "params": {"text": secret}},
+        {"id": 2, "method": "textDocument/inlineCompletion", "params": {"position": secret}},
+        {"id": 3, "method": "shutdown"},
+        {"method": "exit"},
+    ]
+    bodies = [json.dumps({"jsonrpc": "2.0", **message}).encode() for message in messages]
+    data = b"".join(b"Content-Length: %d\r\n\r\n%s" % (len(body), body) for body in bodies)
+    done = subprocess.run(SERVER, input=data, capture_output=True, timeout=30, check=False)
+    assert done.returncode == 0
+    answers = [json.loads(part.split(b"\r\n\r\n")[1]) for part in done.stdout.split(b"Content-Length: ")[1:]]
+    errors = {answer["id"]: answer["error"]["code"] for answer in answers if "error" in answer}
+    assert errors == {2: -32602}
+    assert not [answer for answer in answers if answer.get("method") == "window/showMessage"]
+    assert secret not in done.stderr.decode()
+
+
+async def begun(engine: EngineClient, rounds: float) -> None:
+    """Wait until the engine has run a round more than `rounds`."""
+    for _ in range(TRIES):
+        if await count(engine, "dflash_rounds_total") > rounds:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the generation did not begin")
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "problems"),
+    [
+        (None, Settings(), []),
+        ({}, Settings(), []),
+        ([], Settings(), ["initializationOptions must be an object"]),
+        ({"profile": ""}, Settings(), ["profile must be a name or a path"]),
+        ({"exclude": ["*.env", 1]}, Settings(), ["exclude must be a list of globs"]),
+        ({"surface": "popup"}, Settings(), ['surface must be "stream" or "inline" or "menu"']),
+        ({"surface": ["stream"]}, Settings(), ['surface must be "stream" or "inline" or "menu"']),
+        ({"surface": "menu", "enable": False}, Settings(surface="menu", enable=False), []),
+    ],
+)
+def test_options_are_read_once_into_settings(given: object, settings: Settings, problems: list[str]) -> None:
+    assert read_settings(given) == (settings, problems)
+
+
+def test_globs_exclude_by_path_and_by_name() -> None:
+    settings = Settings(exclude=("*.env", "secret/*", "**/fixtures/*.py"))
+    excluded = ["a.env", "deep/in/b.env", "secret/a/b.py", "fixtures/a.py"]
+    assert all(settings.excludes(path) for path in excluded)
+    assert not any(settings.excludes(path) for path in ["a.py", "secrets/a.py", "env/a.py"])
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("file:///work/a/b.py", "a/b.py"),
+        ("file:///work/inner/b.py", "b.py"),
+        ("file:///working/b.py", "b.py"),
+        ("file:///work/with%20space/%5Bid%5D.ts", "with space/[id].ts"),
+        ("file:///c%3A/x/b.py", "x/b.py"),
+        ("untitled:Untitled-1", "Untitled-1"),
+    ],
+)
+def test_paths_are_told_from_the_innermost_workspace_folder(uri: str, path: str) -> None:
+    assert path_in_workspace(uri, ["file:///work", "file:///work/inner/", "file:///c:"]) == path
