@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from server.completion.boundaries.boundary import Decision
 from server.completion.boundaries.choice import boundary_for
+from server.completion.boundaries.line_boundary import SingleLine
 from server.completion.fit import blanks_are_doubled
 from server.completion.result import Finish, Stats
 from server.completion.surroundings import Surroundings
@@ -16,6 +17,7 @@ from server.engine.client import CompletionStream
 from server.engine.protocol import CompletionChunk, CompletionSummary, EngineHealth
 
 # How an engine's stream ends, in the words of a result.
+NOT_RETYPED = "the answer does not go on with what was typed"
 _FINISHES: dict[str, Finish] = {"eos": "eos", "stop": "eos", "length": "length", "cancelled": "cancelled"}
 
 
@@ -53,8 +55,12 @@ class Generation:
         prompt: Prompt,
         prompts: PromptBuilder,
         on_growth: Callable[[Growth], None] | None = None,
+        *,
+        single_line: bool = False,
     ) -> None:
-        self._boundary = boundary_for(site.cursor)
+        """single_line: the completion ends with the cursor's line, whatever the syntax would allow."""
+        self._boundary = SingleLine() if single_line else boundary_for(site.cursor)
+        self._retyped = prompt.retyped
         self._strip_start = blanks_are_doubled(site.cursor)
         self._prompt = prompt
         self._prompts = prompts
@@ -107,7 +113,10 @@ class Generation:
             self._round_count += 1
             # The replay engine has no tokens: each of its rounds counts as one.
             self._tokens += len(chunk.token_ids) or 1
-        text = chunk.text if self._text or not self._strip_start else chunk.text.lstrip(" \t")
+        fresh = self._without_retyped(chunk.text)
+        if fresh is None:
+            return Decision(0, 0, NOT_RETYPED)
+        text = fresh if self._text or not self._strip_start else fresh.lstrip(" \t")
         self._text += text
         bonus = self._prompts.text_of(chunk.token_ids[chunk.accepted :]) if chunk.accepted else text
         self._rounds.append(RoundText(text, text[-len(bonus) :] if bonus else ""))
@@ -117,6 +126,16 @@ class Generation:
         if self._on_growth is not None:
             self._on_growth(Growth(tuple(self._rounds), decision.settled))
         return decision
+
+    def _without_retyped(self, text: str) -> str | None:
+        """The text without what an engine that knows no healing must begin with; None when it does not."""
+        if not self._retyped:
+            return text
+        common = min(len(text), len(self._retyped))
+        if text[:common] != self._retyped[:common]:
+            return None
+        self._retyped = self._retyped[common:]
+        return text[common:]
 
     def _outcome(self, decision: Decision, finish: Finish) -> Outcome:
         assert decision.end is not None

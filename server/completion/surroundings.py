@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 
 from server.completion.boundaries.boundary import CursorText, indentation
 from server.context.languages import Language, language_for
@@ -77,14 +78,15 @@ def text_before(lines: Sequence[str], place: Place, limit: int) -> TextBefore:
     first, size = place.line, place.column
     while first and size < limit:
         first -= 1
-        size += _length(lines[first])
+        size += len(lines[first]) - lines[first].endswith("\r\n")
     text = to_line_feeds("".join(lines[first : place.line]) + lines[place.line][: place.column])
-    skipped = sum(map(_length, lines[:first]))
-    return TextBefore(text[-limit:], skipped + max(0, len(text) - limit))
+    skipped = _length(lines[:first])
+    return TextBefore(text[-limit:], skipped + max(0, len(text) - limit), first)
 
 
-def _length(line: str) -> int:
-    return len(line) - line.endswith("\r\n")
+def _length(lines: Sequence[str]) -> int:
+    """Characters of the lines; a file has a great many, so none of them is looked at from Python."""
+    return sum(map(len, lines)) - sum(map(methodcaller("endswith", "\r\n"), lines))
 
 
 def _lines_above(lines: Sequence[str], line: int, limit: int) -> list[str]:

@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 from weakref import WeakKeyDictionary
 
 from server.context.formats import Chunk
-from server.context.index import WorkspaceIndex
 from server.context.languages import Language
 from server.context.open_documents import OpenDocument, OpenDocuments
-from server.context.privacy import Privacy, holds_secret, text_verdict
+from server.context.privacy import holds_secret, text_verdict
 from server.context.prompt import Around, Prompt, PromptBuilder, TextBefore
 from server.context.related import fit_to_show, names_near, near_text
 from server.context.suffix import keeps
-from server.context.tags import begins_a_node, enclosing_scopes, import_rows
+from server.context.tags import begins_a_node, enclosing_scopes, import_rows, kind_at
+from server.context.workspace import Workspace
 from server.documents.document import Document, Place
+from server.documents.edits import Edit
 from server.documents.lines import to_line_feeds
 
 FAR_ROWS = 32  # a cursor that has gone so far is somewhere else
@@ -53,29 +55,60 @@ class Choice:
 
 
 class ContextAssembler:
-    """Belongs to one event loop. `index` is None where there is no workspace."""
+    """Belongs to one event loop. `index` is None where there is no workspace to index."""
 
-    def __init__(self, builder: PromptBuilder, privacy: Privacy, index: WorkspaceIndex | None = None) -> None:
+    def __init__(self, builder: PromptBuilder, workspace: Workspace | None = None) -> None:
+        workspace = workspace or Workspace()
         self.documents = OpenDocuments()
+        self.privacy = workspace.privacy()
+        self.index = workspace.index()
         self._builder = builder
-        self._privacy = privacy
-        self._index = index
         self._choices: WeakKeyDictionary[OpenDocument, Choice] = WeakKeyDictionary()
 
-    async def prompt(
-        self, document: Document, place: Place, path: str, file: Path | None, language: Language,
-        before: TextBefore, after: str,
-    ) -> Prompt:  # fmt: skip
-        """The prompt at a place of the document as it is now.
-
-        path: as the target should see it; file: on disk. before, after: the text around the place.
-        """
+    def opened(self, document: Document, path: str, file: Path | None, language: Language) -> OpenDocument:
+        """A document is open. path: as the target should see it; file: on disk, None when it is nowhere."""
         entry = self.documents.opened(document, path, language, file)
-        if self._builder.related_budget == 0:
-            return self._builder.build(before, path, language)
-        entry.touch(place.line)
         if entry.tree is not None:
             entry.tree.refresh()
+        return entry
+
+    def closed(self, uri: str) -> None:
+        self.documents.closed(uri)
+
+    async def ready(self, document: Document) -> None:
+        """Wait until the tree and the definitions of an open document are there, for who has the time."""
+        entry = self.documents.get(document)
+        if entry is not None:
+            await entry.ready()
+
+    def last_edit(self, document: Document) -> Edit | None:
+        """The last edit of an open document."""
+        entry = self.documents.get(document)
+        return None if entry is None else entry.history.last
+
+    def inside(self, document: Document, place: Place) -> Literal["", "string", "comment"]:
+        """The string or comment of one line that a place of an open document is in, as far as its tree tells."""
+        entry = self.documents.get(document)
+        tree = entry.tree.tree if entry is not None and entry.tree is not None else None
+        if entry is None or tree is None or place.line >= len(document.lines):
+            return ""
+        column = len(document.lines[place.line][: place.column].encode("utf-8", "replace"))
+        kind, several_lines = kind_at(tree, place.line, column, entry.language.name)
+        return "" if several_lines else kind
+
+    async def prompt(
+        self,
+        document: Document,
+        place: Place,
+        before: TextBefore,
+        after: str,
+    ) -> Prompt:
+        """The prompt at a place of an open document; before, after: the text around the place as it was."""
+        entry = self.documents.get(document)
+        assert entry is not None, "the document was not opened"
+        if self._builder.related_budget == 0:
+            return self._builder.build(before, entry.path, entry.language)
+        entry.touch(place.line)
         entry.list_definitions()
         choice = self._choices.get(entry)
         if choice is None or self._is_stale(choice, place):
@@ -91,9 +124,10 @@ class ContextAssembler:
         self._choices[entry] = choice
         return prompt
 
-    async def ready(self, document: Document, path: str, file: Path | None, language: Language) -> None:
-        """Wait until the document's tree and definitions are there, for a caller that has the time."""
-        await self.documents.opened(document, path, language, file).ready()
+    async def aclose(self) -> None:
+        """End the index."""
+        if self.index is not None:
+            await self.index.aclose()
 
     def _is_stale(self, choice: Choice, place: Place) -> bool:
         if abs(place.line - choice.row) > FAR_ROWS:
@@ -101,7 +135,7 @@ class ContextAssembler:
         return not choice.complete and choice.tries < MOST_TRIES
 
     def _build(self, entry: OpenDocument, before: TextBefore, choice: Choice) -> Prompt:
-        folder = next((each for each in self._privacy.folders if entry.file and entry.file.is_relative_to(each)), None)
+        folder = next((each for each in self.privacy.folders if entry.file and entry.file.is_relative_to(each)), None)
         around = Around(
             related=choice.related,
             head=lambda row: self._head(entry, row, choice),
@@ -119,9 +153,9 @@ class ContextAssembler:
         from_others, missing = self._from_open_documents(entry, missing)
         chunks += from_others
         complete = entry.tree is None or entry.listed
-        if self._index is not None and missing and entry.file is not None:
+        if self.index is not None and missing and entry.file is not None:
             imports = _import_texts(entry)
-            found = await self._index.find(missing, entry.file, imports, MOST_CHUNKS, INDEX_WAIT_S)
+            found = await self.index.find(missing, entry.file, imports, MOST_CHUNKS, INDEX_WAIT_S)
             complete = complete and found is not None
             chunks += found or []
         chunks += self._recent(entry)
@@ -167,8 +201,8 @@ class ContextAssembler:
         if not other.touched:
             return False
         if other.file is None:
-            return self._privacy.may_be_completed(other.path, other.language.name).allowed
-        if not self._privacy.may_be_context(other.file).allowed:
+            return self.privacy.may_be_completed(other.path, other.language.name).allowed
+        if not self.privacy.may_be_context(other.file).allowed:
             return False
         return text_verdict("".join(other.document.lines[:100])).allowed
 

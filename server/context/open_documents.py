@@ -6,13 +6,15 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import url2pathname
 from weakref import WeakValueDictionary
 
 from server.context.languages import Language
 from server.context.tags import ROWS, Definition, definitions, grammar
 from server.context.trees import DocumentTree
 from server.documents.document import Document, LineEdit
+from server.documents.edits import EditHistory
 
 DEFINITIONS_REST_S = 3.0  # definitions of a document that is being typed in are listed no more often
 
@@ -34,6 +36,7 @@ class OpenDocument:
     edited: bool = False
     definitions: list[Definition] = field(default_factory=list)
     listed: bool = False  # the definitions are those of some moment, not just none
+    history: EditHistory = field(default_factory=EditHistory)
     _listing: asyncio.Task[None] | None = None
     _rest_until: float = 0.0
     _changed: bool = True
@@ -45,6 +48,7 @@ class OpenDocument:
     def note_edit(self, edit: LineEdit) -> None:
         self.touch(edit.first + max(0, len(edit.added) - 1))
         self.edited = self._changed = True
+        self.history.note(edit)
 
     def list_definitions(self) -> None:
         """Begin to list the definitions anew, if they may have changed, in a thread."""
@@ -92,9 +96,23 @@ class OpenDocuments:
         self._entries[key] = entry
         return entry
 
+    def get(self, document: Document) -> OpenDocument | None:
+        entry = self._entries.get(unquote(document.uri))
+        return entry if entry is not None and entry.document is document else None
+
     def closed(self, uri: str) -> None:
         self._entries.pop(unquote(uri), None)
 
     def others(self, entry: OpenDocument) -> list[OpenDocument]:
         """All other documents, those touched last first."""
         return sorted((each for each in self._entries.values() if each is not entry), key=lambda each: -each.touched)
+
+
+def file_of(uri: str) -> Path | None:
+    """The file that a URI names, however it is encoded; None when it names none."""
+    parts = urlsplit(uri)
+    if parts.scheme.lower() != "file":
+        return None
+    # `#` and `?` belong to the name where a client did not encode them.
+    plain = unquote(uri.split(":", 1)[1]).removeprefix("//" + parts.netloc)
+    return Path(url2pathname(quote(plain))) if plain else None

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from tree_sitter import Language as Grammar
@@ -297,20 +297,20 @@ def import_rows(tree: Tree, row: int, language: str, most: int) -> list[tuple[in
     return rows
 
 
-def kind_at(tree: Tree, row: int, column: int, language: str) -> str:
-    """What a place (row, byte column) is inside of: "comment", "string" or "".
+def kind_at(tree: Tree, row: int, column: int, language: str) -> tuple[Literal["", "string", "comment"], bool]:
+    """What a place (row, byte column) is inside of, and whether that has several lines.
 
-    Between the first and the last character of it, or at the end of a comment.
+    Inside is between the first and the last character, or at the end of a comment.
     """
     kinds = ROWS[language]
     node: Node | None = tree.root_node.descendant_for_point_range((row, max(0, column - 1)), (row, column))
     while node is not None:
         if node.type in kinds.comments and node.start_point < (row, column):
-            return "comment"
+            return "comment", _last_row(node) > node.start_point.row
         if node.type in kinds.strings and node.start_point < (row, column) < node.end_point:
-            return "string"
+            return "string", _last_row(node) > node.start_point.row
         node = node.parent
-    return ""
+    return "", False
 
 
 def begins_a_node(tree: Tree, row: int, column: int) -> bool:
