@@ -8,16 +8,16 @@ from collections.abc import Iterator
 
 from server.context.tokenizer import PromptTokenizer
 
-PIECE = 1_000  # characters, at least
-MOST_PIECES = 400
-# Where a text may be cut between a line break and a word without changing a token depends on how the
-# tokenizer splits text before it merges: some keep a line break with what is before it, some by itself.
-_CUTS = (re.compile(r"(?=\n[A-Za-z_])"), re.compile(r"(?<=\n)(?=[A-Za-z_])"))
+PIECE = 400  # characters, at least
+MOST_PIECES = 1_000
+# Where a text may be cut at a line break without changing a token depends on how the tokenizer splits text
+# before it merges: some leave a line break with what is before it, some with the blanks after it.
+_CUTS = (re.compile(r"(?<=\S)(?=\n[ \t]*\S)"), re.compile(r"(?<=\S\n)(?=[ \t]*\S)"))
 _PROBES = [
     f"{before}{blank}\n{after}"
-    for before in ("x", "1", "x)", "x;", "x):", "'a'", "x,", "x ", "x\t", "ü", "漢", "x = {")
-    for blank in ("", "\n", "\n\n", "\n  ", "\n\t\n", "  ")
-    for after in ("class A", "_x = 1", "z")
+    for before in ("x", "1", "x)", "x;", "x):", "'a'", "x,", "x\n}", "ü", "漢", "x = {")
+    for blank in ("", "\n", "  \n\n")
+    for after in ("class A", "    x = 1", "\tz", "  )", "        1", " #", "z")
 ]
 
 
@@ -58,9 +58,8 @@ class PieceEncoder:
 
 def _changes_nothing(tokenizer: PromptTokenizer, cut: re.Pattern[str]) -> bool:
     for text in _PROBES:
-        found = cut.search(text)
-        assert found is not None
-        pieces = text[: found.start()], text[found.start() :]
-        if tokenizer.encode(text) != [id for piece in pieces for id in tokenizer.encode(piece)]:
-            return False
+        for found in cut.finditer(text):
+            pieces = text[: found.start()], text[found.start() :]
+            if tokenizer.encode(text) != [id for piece in pieces for id in tokenizer.encode(piece)]:
+                return False
     return True
