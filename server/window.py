@@ -62,30 +62,48 @@ class Window:
         """Load what completions need and launch the engine, while the editor goes on."""
         try:
             # Imports and the tokenizer take half a second, in which no key must wait.
-            self._service = await asyncio.to_thread(_service, self.settings.profile, self)
-        except DflashError as error:
-            self._failure = str(error)
-            self._complain(f"no completions: {error}")
+            self._service = await asyncio.to_thread(_service, self)
+        except Exception as error:
+            self._failure = str(error) if isinstance(error, DflashError) else _internal(error)
+            self._complain(f"no completions: {self._failure}")
             self.tell()
             return
         self._service.link.launch()
+        for document in self.documents:
+            self._service.opened(document, path_in_workspace(document.uri, self.folders))
         self.tell()
+        await self._service.start()
 
-    async def complete(self, uri: str, position: Position) -> CompletionResult | None:
-        """The completion at a position; None when there is nothing to show, and the status says why."""
+    def opened(self, uri: str) -> None:
+        """A document was opened: what prompts show of it is made ready before the first key."""
+        document = self.documents.get(uri)
+        if self._service is not None and document is not None and scheme(uri) in SCHEMES:
+            self._service.opened(document, path_in_workspace(uri, self.folders))
+
+    def saved(self, uri: str) -> None:
+        """A document was written: others may use what it now defines."""
+        if self._service is not None:
+            self._service.saved(uri)
+
+    def closed(self, uri: str) -> None:
+        if self._service is not None:
+            self._service.closed(uri)
+
+    async def complete(self, uri: str, position: Position, *, explicit: bool = True) -> CompletionResult | None:
+        """The completion at a position; None when there is nothing to show, and the status says why.
+
+        explicit: the user asked for it.
+        """
         try:
-            result = await self._complete(uri, position)
+            result = await self._complete(uri, position, explicit)
         except Exception as error:  # a mistake of ours must not disturb the editor
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            # Without the error's own words, which may hold text of the user.
-            LOG.error("completion failed: %s in %s:%s", type(error).__name__, where.filename, where.lineno)
-            result = f"internal error: {type(error).__name__}"
+            result = _internal(error)
         silent = result if isinstance(result, str) else "" if result.text else result.reason
         self._silence = silent
         self.tell()
         return None if isinstance(result, str) or not result.text else result
 
-    async def _complete(self, uri: str, position: Position) -> CompletionResult | str:
+    async def _complete(self, uri: str, position: Position, explicit: bool) -> CompletionResult | str:
         if not self.settings.enable:
             return "disabled"
         document = self.documents.get(uri)
@@ -98,7 +116,10 @@ class Window:
             return "excluded"
         if self._service is None:
             return self._failure or "engine loading"
-        return await self._service.complete(document, document.place(position), path)
+        from server.completion.service import CompletionOptions
+
+        options = CompletionOptions(explicit=explicit)
+        return await self._service.complete(document, document.place(position), path, options)
 
     def accepted(self) -> None:
         """A completion was accepted. Only counted, and only here."""
@@ -131,7 +152,7 @@ class Window:
         return Status(
             state=health.state,
             progress=health.progress,
-            reason=health.reason or self._silence,
+            reason=health.reason if health.state in ("loading", "failed") else self._silence or health.reason,
             profile=self._service.profile.name,
             target=health.target,
             draft=health.draft,
@@ -149,10 +170,22 @@ def path_in_workspace(uri: str, folders: Sequence[str]) -> str:
     return PurePath(plain.partition(":")[2] or plain).name
 
 
-def _service(profile: str, window: Window) -> CompletionService:
+def _internal(error: Exception) -> str:
+    """What a mistake of ours is called. Logged without the error's own words, which may hold the user's text."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    LOG.error("internal error: %s in %s:%s", type(error).__name__, where.filename, where.lineno)
+    return f"internal error: {type(error).__name__}"
+
+
+def _service(window: Window) -> CompletionService:
     from server.completion.engine_link import LinkListener
     from server.completion.service import CompletionService
+    from server.context.open_documents import file_of
+    from server.context.workspace import Workspace
     from server.profiles import load_profile
 
+    folders = [folder for uri in window.folders if (folder := file_of(uri)) is not None]
+    workspace = Workspace(folders, window.settings.exclude, indexed=True)
     listener = LinkListener(changed=lambda health: window.tell(), failed=window.engine_failed)
-    return CompletionService(load_profile(profile), listener, on_pace=window.tell)
+    profile = load_profile(window.settings.profile)
+    return CompletionService(profile, listener, on_pace=window.tell, workspace=workspace)

@@ -19,11 +19,15 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcRequestCancelled
 from pygls.lsp.client import LanguageClient
 
+from server.completion.service import CompletionService
+from server.documents.document import Document
+from server.documents.positions import Position
 from server.engine.client import EngineClient
 from server.engine.launcher import ensure_engine, stop_engine
-from server.profiles import Profile
+from server.engine.protocol import EngineHealth
+from server.profiles import Profile, load_profile
 from server.settings import Settings, read_settings
-from server.window import path_in_workspace
+from server.window import Window, path_in_workspace
 
 LONG = [f"    x{number} = {number}\n" for number in range(200)]
 ENTRIES: list[dict[str, object]] = [
@@ -436,6 +440,25 @@ async def begun(engine: EngineClient, rounds: float) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("the generation did not begin")
+
+
+async def test_a_mistake_of_ours_is_silence_with_a_reason_and_no_text_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    statuses: list[dict[str, object]] = []
+    window = Window(statuses.append, lambda message: None)
+
+    def place(self: Document, position: Position) -> None:
+        raise ValueError(self.text)
+
+    monkeypatch.setattr(Document, "place", place)
+    window.documents.open(URI, "hunter2", "python", 1)
+    service = CompletionService(load_profile("replay"))
+    service.link.health = EngineHealth("ready")
+    monkeypatch.setattr(window, "_service", service)
+    assert await window.complete(URI, Position(0, 0)) is None
+    assert statuses[-1]["reason"] == "internal error: ValueError"
+    assert "internal error: ValueError in" in caplog.text and "hunter2" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,15 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of one request: in all, until the prompt, and for its boundary."""
+    """Seconds of one request: in all, until the prompt, for its boundary, and of the processor.
+
+    The last tells what a request costs on a machine that does nothing else, as long as it waits for nobody.
+    """
 
     request: float
     prompt: float
     boundary: float
+    processor: float
 
 
 def times_to_json(times: Sequence[Times]) -> dict[str, Any]:
@@ -52,6 +57,7 @@ def times_to_json(times: Sequence[Times]) -> dict[str, Any]:
         "ms": quantiles([each.request for each in times]),
         "prompt_ms": quantiles([each.prompt for each in times]),
         "boundary_ms": quantiles([each.boundary for each in times]),
+        "processor_ms": quantiles([each.processor for each in times]),
     }
 
 
@@ -117,7 +123,7 @@ async def type_trace(
     await service.ready(document, trace.path)
     times, prompts = [], []
     for key in trace:
-        begun = time.perf_counter()
+        begun, cpu_begun = time.perf_counter(), time.thread_time()
         document.apply([key.change])
         site = surroundings(document, document.place(key.cursor), trace.path, service.prompts.limit)
         service.opened(document, trace.path)
@@ -126,7 +132,7 @@ async def type_trace(
         assembled = time.perf_counter()
         boundary_for(site.cursor)
         ended = time.perf_counter()
-        times.append(Times(ended - begun, assembled - begun, ended - assembled))
+        times.append(Times(ended - begun, assembled - begun, ended - assembled, time.thread_time() - cpu_begun))
         await asyncio.sleep(pause_s)
     return times, prompts
 
@@ -134,7 +140,7 @@ async def type_trace(
 def reused_share(prompts: Sequence[Prompt]) -> float:
     """Of all prompt tokens after the first prompt, in percent, those that the prompt before begins with as well."""
     reused = total = 0
-    for before, after in zip(prompts, prompts[1:], strict=False):
+    for before, after in pairwise(prompts):
         one, other = before.content, after.content
         same = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
         reused += min(same, len(other))
@@ -148,9 +154,7 @@ def with_format(profile: Profile, name: PromptFormat) -> Profile:
         raise DflashError(f"profile {profile.name} sends text, which has no format")
     markers = {"prefix": 13, "suffix": 14, "middle": 15, **profile.prompt.marker_ids}
     budget = 0 if name == "plain" else SUFFIX_BUDGET
-    return replace(
-        profile, prompt=replace(profile.prompt, format=name, marker_ids=markers, suffix_budget=budget)
-    )
+    return replace(profile, prompt=replace(profile.prompt, format=name, marker_ids=markers, suffix_budget=budget))
 
 
 def long_text(sources: Path, lines: int) -> str:
@@ -171,7 +175,9 @@ def copy_sources(sources: Path, folder: Path, files: int) -> int:
             break
         target = folder / file.relative_to(sources)
         # Installed packages are ignored everywhere; in a workspace of one's own they are code like any other.
-        target = folder / Path(*(part.replace("site-packages", "packages") for part in target.relative_to(folder).parts))
+        target = folder / Path(
+            *(part.replace("site-packages", "packages") for part in target.relative_to(folder).parts)
+        )
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
         count += 1

@@ -126,6 +126,7 @@ def _add_evaluate(steps: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     evaluate.add_argument("--shards", type=Path, required=True, metavar="DIR", help="folder of `train corpus`")
     add_profile_argument(evaluate)
+    evaluate.add_argument("--split", action="append", metavar="NAME", help="only this split, such as held-python")
     evaluate.add_argument("--prompts", type=int, default=40, help="prompts a split (default: %(default)s)")
     evaluate.add_argument("--prompt-tokens", type=int, default=384, help="longest prompt (default: %(default)s)")
     evaluate.add_argument("--max-tokens", type=int, default=64, help="tokens decoded a prompt (default: %(default)s)")
@@ -154,9 +155,10 @@ def _run_evaluate(args: argparse.Namespace) -> int:
     from dflash_core.training.evaluation import acceptance, held_out_prompts
     from dflash_core.training.shards import TokenShards
 
-    splits = sorted(
-        {path.name.rsplit("-", 1)[0] for path in args.shards.glob("held-*.npy") if ".starts" not in path.name}
-    )
+    found_splits = {
+        path.name.rsplit("-", 1)[0] for path in args.shards.glob("held-*.npy") if ".starts" not in path.name
+    }
+    splits = args.split or sorted(found_splits)
     if not splits:
         raise DFlashError(f"no held-out token shards held-*.npy in {args.shards}")
     tokenizer = PromptTokenizer.from_file(profile.prompt.tokenizer)

@@ -143,6 +143,20 @@ class CompletionService:
         """A document is open: its tree is made before a completion is asked for."""
         self.context.opened(document, path, file_of(document.uri), language_for(document.language, path))
 
+    def saved(self, uri: str) -> None:
+        """A file was written."""
+        file = file_of(uri)
+        if self.context.index is not None and file is not None:
+            self.context.index.changed([file])
+
+    def closed(self, uri: str) -> None:
+        self.context.closed(uri)
+
+    async def start(self) -> None:
+        """Start the index of the workspace, in the background."""
+        if self.context.index is not None and self.prompts.related_budget:
+            await self.context.index.start()
+
     async def ready(self, document: Document, path: str) -> None:
         """Wait until all is known of a document that a prompt may show."""
         self.opened(document, path)

@@ -8,13 +8,15 @@ gives the same tokens.
 The end is healed: the text before the cursor is cut back to a token edge and what was cut off goes to the
 engine as `heal`, which makes the first tokens spell it. Cut off are all blanks at the end, since after code
 the line break belongs to the token that follows it ("\\n    "), which a prompt that ends in it could never
-get; otherwise the last token, since the vocabulary joins what typing separates (`val` and `ue`, `(` and
-`):`), in identifiers and in punctuation alike. It costs one step of the target without a draft. An engine
-that is not ours knows no healing: its answer must begin with what was cut off (`retyped`).
+get; otherwise the word that is being typed, since all of its tokens change with its next letter (` op` and
+`e`, but ` open`), or the last token, since the vocabulary joins punctuation too (`(` and `):`). It costs a
+step or two of the target without a draft. An engine that is not ours knows no healing: its answer must begin
+with what was cut off (`retyped`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,10 +33,11 @@ RELATED_SHARE = 0.3  # of the budget: what other places may take from the text b
 HEAD_SHARE = 0.15  # of the budget: imports and heads of scopes above the text's start
 CHARACTERS_PER_TOKEN = 3  # of code, roughly; the size of a step depends on it, no limit does
 MOST_CHARACTERS_PER_TOKEN = 8  # text beyond so many a token is not even looked at
-HEAL_LIMIT = 64  # bytes; more blanks than that say nothing more
+HEAL_LIMIT = 64  # characters; more blanks than that say nothing more
 TEXT_LIMIT = 16_000  # characters of a prompt that is sent as text
-_BLANKS = " \t\n"
 _CLOSERS = ")]}"
+# Blanks, or letters with the blank before them, which tokens of words begin with.
+_UNFINISHED = re.compile(r"[ \t\n]+\Z| ?[^\W\d_]+\Z")
 
 
 @dataclass(frozen=True)
@@ -262,7 +265,9 @@ class PromptBuilder:
         lowest: so many must stay, for an engine needs a token to begin with.
         """
         pieces = self._tokenizer.token_bytes
-        wanted = max(1, self._blanks_at_end(ids))
+        end = self._tokenizer.decode(ids[-HEAL_LIMIT:])[-HEAL_LIMIT:]
+        unfinished = _UNFINISHED.search(end)
+        wanted = len(unfinished[0].encode()) if unfinished else 1
         edge, tail = len(ids), b""
         while len(tail) < wanted or not _begins_a_character(tail):
             if edge <= lowest:
@@ -270,15 +275,6 @@ class PromptBuilder:
             edge -= 1
             tail = pieces[ids[edge]] + tail
         return edge
-
-    def _blanks_at_end(self, ids: list[int]) -> int:
-        """Bytes of blanks that the ids end with, at most HEAL_LIMIT."""
-        tail = b""
-        for id in reversed(ids[-HEAL_LIMIT:]):
-            tail = self._tokenizer.token_bytes[id] + tail
-            if len(tail) >= HEAL_LIMIT or tail.strip(_BLANKS.encode()):
-                break
-        return min(HEAL_LIMIT, len(tail) - len(tail.rstrip(_BLANKS.encode())))
 
 
 def _begins_a_character(data: bytes) -> bool:

@@ -94,6 +94,7 @@ def open_file(page: Page, address: str, name: str) -> None:
     page.goto(address)
     page.locator(f'.explorer-folders-view .monaco-list-row[aria-label*="{name}"]').dblclick(timeout=60_000)
     page.locator(".editor-instance .monaco-editor .view-lines").click(timeout=30_000)
+    page.keyboard.press("Control+b")  # the side bar has done its part
 
 
 def wait_for_status(page: Page, wanted: str, limit_s: float) -> str:
