@@ -206,7 +206,11 @@ PYTHON = [
     ),
     Case("finished-statement", "x = 1‸\n", "\ny = 2\n", "", reason="statement complete"),
     Case("joined-lines", "x = 1 + \\‸\n", "\n    2\ny = 1\n", "\n    2"),
-    Case("text-right-of-the-cursor-means-one-line", "x = ‸ + 1\n", "a * (\n    b)\n", "a * ("),
+    Case("expression-before-text", "x = ‸ + 1\n", "a * b + 1\ny = 2\n", "a * b"),
+    Case("expression-before-text-closes-its-brackets", "x = ‸ + 1\n", "a * (\n    b)\n", "a * (\n    b)"),
+    Case("argument-before-another", "call(‸, b)\n", "lambda: (\n    1, b), c)\n", "lambda: (\n    1, b), c"),
+    Case("argument-in-a-head-with-a-body", "def f(‸):\n    return a\n", "a):\n    return a\n", "a"),
+    Case("text-right-of-the-cursor-inside-a-string", "f(‸, b)\n", "', b', c, b)\n", "', b', c"),
     Case("no-text-before-text", "x = ‸ + 1\n", "\n\ny = 2\n", "", reason="no text"),
     Case(
         "line-that-stands-below-already",

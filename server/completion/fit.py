@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from server.completion.boundaries.boundary import CursorText, indentation
 from server.completion.boundaries.bracket_scanner import BracketScanner
+from server.completion.boundaries.lexer import CLOSERS, OPENERS
 from server.completion.surroundings import Surroundings
 from server.context.languages import Language
 from server.documents.positions import Position, Range, units_before
@@ -69,14 +70,15 @@ def _replaced(text: str, right: str, language: Language) -> int:
     if not right.strip(_BLANKS):
         return len(right)
     closed = _CLOSED_BY_EDITOR.fullmatch(right)
+    surplus = BracketScanner(language).advance(text).surplus
     if closed is None:
-        return _overlap(text, right)
+        return _overlap(text, right, surplus)
     blanks, quote, closers, mark = closed.groups()
     first_line = text.partition("\n")[0]
     # An odd number of quotes closes the string that the editor closed as well.
     if quote and text.count(quote) % 2 == 0:
         return 0
-    surplus = min(BracketScanner(language).advance(text).surplus, len(closers))
+    surplus = min(surplus, len(closers))
     replaced = len(blanks) * bool(quote or surplus) + len(quote) + surplus
     if surplus < len(closers):
         return replaced
@@ -85,13 +87,17 @@ def _replaced(text: str, right: str, language: Language) -> int:
     return replaced + len(mark)
 
 
-def _overlap(text: str, right: str) -> int:
-    """Length of the longest end of `text` that `right` begins with: all of it, or signs without a word."""
+def _overlap(text: str, right: str, surplus: int) -> int:
+    """Length of the longest end of `text` that `right` begins with: all of it, or signs without a word.
+
+    surplus: closers of the text that close nothing of its own; no others may be taken for those right of it.
+    """
     whole = right.rstrip(_BLANKS)
-    if text.endswith(whole):
-        return len(whole)
     for length in range(min(len(text), len(whole)), 0, -1):
         start = right[:length]
-        if text.endswith(start) and start.strip(_BLANKS) and not _WORD.search(start):
+        if not text.endswith(start) or not start.strip(_BLANKS):
+            continue
+        closers = sum(character in CLOSERS for character in start) - sum(character in OPENERS for character in start)
+        if closers <= surplus and (length == len(whole) or not _WORD.search(start)):
             return length
     return 0

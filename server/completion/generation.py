@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from server.completion.boundaries.boundary import Decision
-from server.completion.boundaries.choice import boundary_for
-from server.completion.boundaries.line_boundary import SingleLine
-from server.completion.fit import blanks_are_doubled
+from server.completion.cut import Cut
 from server.completion.result import Finish, Stats
 from server.completion.surroundings import Surroundings
 from server.context.prompt import Prompt, PromptBuilder
@@ -59,14 +57,12 @@ class Generation:
         single_line: bool = False,
     ) -> None:
         """single_line: the completion ends with the cursor's line, whatever the syntax would allow."""
-        self._boundary = SingleLine() if single_line else boundary_for(site.cursor)
+        self._cut = Cut(site, single_line=single_line)
         self._retyped = prompt.retyped
-        self._strip_start = blanks_are_doubled(site.cursor)
         self._prompt = prompt
         self._prompts = prompts
         self._on_growth = on_growth
         self._rounds: list[RoundText] = []
-        self._text = ""
         self._begun = time.monotonic()
         self._first: float | None = None
         self._ended: float | None = None
@@ -79,7 +75,7 @@ class Generation:
             decision = self._add(chunk)
             if decision.end is not None:
                 return self._outcome(decision, "boundary")
-        decision = self._boundary.finish(self._text)
+        decision = self._cut.finish()
         finish = "eos" if stream.summary is None else _FINISHES.get(stream.summary.finish, "eos")
         return self._outcome(decision, finish)
 
@@ -115,12 +111,11 @@ class Generation:
             self._tokens += len(chunk.token_ids) or 1
         fresh = self._without_retyped(chunk.text)
         if fresh is None:
-            return Decision(0, 0, NOT_RETYPED)
-        text = fresh if self._text or not self._strip_start else fresh.lstrip(" \t")
-        self._text += text
+            return self._cut.refuse(NOT_RETYPED)
+        text = self._cut.add(fresh)
         bonus = self._prompts.text_of(chunk.token_ids[chunk.accepted :]) if chunk.accepted else text
         self._rounds.append(RoundText(text, text[-len(bonus) :] if bonus else ""))
-        decision = self._boundary.feed(self._text)
+        decision = self._cut.decision
         if decision.settled and self._first is None:
             self._first = time.monotonic()
         if self._on_growth is not None:
@@ -142,7 +137,7 @@ class Generation:
         self._ended = time.monotonic()
         if self._on_growth is not None:
             self._on_growth(Growth(tuple(self._rounds), decision.end))
-        text = self._text[: decision.end]
+        text = self._cut.kept()
         if not text:
             return Outcome(text, "empty", decision.reason)
         return Outcome(text, finish, decision.reason if finish == "boundary" else finish)

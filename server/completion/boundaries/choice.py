@@ -1,12 +1,14 @@
-"""Which boundary decides at a cursor: by grammar, by brackets and indentation, or the end of the line."""
+"""Which boundary decides at a cursor: by grammar, by brackets and indentation, or by what stands right of it."""
 
 from __future__ import annotations
 
 import re
 
 from server.completion.boundaries.blocks import BlockRules
-from server.completion.boundaries.boundary import Boundary, CursorText
-from server.completion.boundaries.line_boundary import LineBoundary, LineRules, SingleLine
+from server.completion.boundaries.boundary import Boundary, CursorText, indentation
+from server.completion.boundaries.line_boundary import LineBoundary, LineRules
+from server.completion.boundaries.mid_line import MidLine
+from server.completion.boundaries.single_line import SingleLine
 from server.completion.boundaries.suites import SuiteRules
 from server.completion.boundaries.syntax_rows import SYNTAX_ROWS
 from server.completion.boundaries.syntax_scanner import ScanError
@@ -15,14 +17,24 @@ from server.completion.boundaries.syntax_scanner import ScanError
 _ONLY_CLOSERS = re.compile(r"[\s)\]}>\"'`]*[:;,]?\s*")
 
 
-def boundary_for(cursor: CursorText, *, fence_ends: bool = True) -> Boundary:
+def boundary_for(cursor: CursorText, *, single_line: bool = False, fence_ends: bool = True) -> Boundary:
     """The boundary of one completion at the cursor.
 
+    single_line: no more than the cursor's line is offered.
     fence_ends: a line that begins with a code fence ends the completion; prose is spared.
     """
-    if not _ONLY_CLOSERS.fullmatch(cursor.line_after):
+    if not _ONLY_CLOSERS.fullmatch(cursor.line_after) or _heads_a_block(cursor):
+        return MidLine(cursor)
+    if single_line:
         return SingleLine()
     return LineBoundary(cursor, _rules(cursor), fence_ends=fence_ends and not cursor.language.prose)
+
+
+def _heads_a_block(cursor: CursorText) -> bool:
+    """Whether the line opens a block behind the cursor that the file fills already."""
+    below = cursor.next_line
+    opens = cursor.line_after.rstrip().endswith((":", "{"))
+    return opens and below is not None and indentation(below) > indentation(cursor.line_before)
 
 
 def _rules(cursor: CursorText) -> LineRules:

@@ -1,0 +1,47 @@
+"""A completion as it grows: generated text, cut where its boundary says, and fitted where it goes."""
+
+from __future__ import annotations
+
+from server.completion.boundaries.boundary import Decision
+from server.completion.boundaries.choice import boundary_for
+from server.completion.fit import Insertion, blanks_are_doubled, fit
+from server.completion.surroundings import Surroundings
+
+
+class Cut:
+    """The text generated at one site so far. However it comes in pieces, the result is the same."""
+
+    def __init__(self, site: Surroundings, *, single_line: bool = False) -> None:
+        self._site = site
+        self._boundary = boundary_for(site.cursor, single_line=single_line)
+        self._strip_start = blanks_are_doubled(site.cursor)
+        self.text = ""
+        self.decision = Decision()
+
+    def add(self, text: str) -> str:
+        """Add generated text; returns the part of it that counts: blanks that stand there already do not."""
+        if self._strip_start and not self.text:
+            text = text.lstrip(" \t")
+        self.text += text
+        self.decision = self._boundary.feed(self.text)
+        return text
+
+    def refuse(self, reason: str) -> Decision:
+        """None of the text is wanted."""
+        self.decision = Decision(0, 0, reason)
+        return self.decision
+
+    def finish(self) -> Decision:
+        """Decide about the whole text when no more comes; the decision has an end."""
+        self.decision = self._boundary.finish(self.text)
+        return self.decision
+
+    def kept(self) -> str:
+        """The text up to its end, which must be known."""
+        assert self.decision.end is not None
+        return self.text[: self.decision.end]
+
+    def insertion(self) -> Insertion | None:
+        """What the kept text becomes in the document; None when nothing was kept."""
+        kept = self.kept()
+        return fit(kept, self._site) if kept else None
