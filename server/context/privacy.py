@@ -77,6 +77,13 @@ _SECRET_VALUE = re.compile(
 # What stands for a secret rather than being one: a call, a name, a placeholder.
 _PLACEHOLDER = re.compile(r"[{}<>$%*]|^(?:example|changeme|your|xxx|placeholder|dummy|password)", re.IGNORECASE)
 _NO_SECRET = re.compile(rf"{_PLACEHOLDER.pattern}|[()\[\]\s]|^[a-z_][a-z_.]*$", re.IGNORECASE)
+# Without one of these (in lower case) a text need not be searched: there is a great deal of text.
+_HINTS = tuple(
+    """
+    -----begin akia asia agpa aroa ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox sk- k_live_ aiza ya29. hf_ npm_
+    pypi- sg. eyj :// authorization passw passphrase secret key token credential
+    """.split()  # noqa: SIM905 - as above
+)
 _CHARACTER_CLASSES = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"), re.compile(r"[^A-Za-z0-9]"))
 
 
@@ -222,6 +229,9 @@ def text_verdict(text: str) -> Verdict:
 
 def holds_secret(text: str) -> bool:
     """Whether a key, token or password stands in the text. Rather one too many found than one too few."""
+    lower = text.lower()
+    if not any(hint in lower for hint in _HINTS):
+        return False
     if _SECRET_TEXT.search(text):
         return True
     for found in _SECRET_VALUE.finditer(text):
@@ -261,7 +271,7 @@ def _is_code(name: str) -> bool:
 
 
 def _matches(name: str, globs: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, glob.removeprefix("**/")) for glob in globs)
+    return any(fnmatchcase(name, glob) or fnmatchcase(name, glob.removeprefix("**/")) for glob in globs)
 
 
 def _changed(file: Path) -> float:

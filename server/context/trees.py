@@ -24,7 +24,8 @@ REQUEST_LIMIT_S = 0.005  # of a parse that a request waits for
 THREAD_LIMIT_S = 3.0  # of a parse in a thread; a grammar that hangs must not hold it for ever
 FIRST_LIMIT_S = 0.002  # small documents are parsed at once: no thread is faster
 RESTS = 4  # times as long as it parsed does a thread rest before the next parse
-READ_LINES = 8  # lines handed to the parser at once
+WHOLE_READ_LINES = 256  # lines handed to the parser at once when it reads them all
+READ_LINES = 8  # the same when it looks for what an edit changed
 LARGEST_TREE = 8_000_000  # characters; beyond it a document has no tree
 
 
@@ -58,7 +59,7 @@ def parse(grammar: Grammar, lines: Sequence[str], limit_s: float, old_tree: Tree
     from tree_sitter import Parser
 
     parser = Parser(grammar)
-    read = _Reader(lines)
+    read = _Reader(lines, WHOLE_READ_LINES if old_tree is None else READ_LINES)
     limit = time.monotonic() + limit_s
     old: dict[str, Any] = {} if old_tree is None else {"old_tree": old_tree}
     try:
@@ -183,8 +184,9 @@ class DocumentTree:
 class _Reader:
     """Hands out lines as bytes. A line ended by a lone `\\r` ends with `\\n` here: rows then equal lines."""
 
-    def __init__(self, lines: Sequence[str]) -> None:
+    def __init__(self, lines: Sequence[str], at_once: int) -> None:
         self._lines = lines
+        self._at_once = at_once
         self._row, self._bytes = -1, b""
 
     def __call__(self, offset: int, point: tuple[int, int]) -> bytes:
@@ -193,7 +195,7 @@ class _Reader:
             return b""
         if row != self._row:
             self._row = row
-            self._bytes = b"".join(map(_line_bytes, self._lines[row : row + READ_LINES]))
+            self._bytes = b"".join(map(_line_bytes, self._lines[row : row + self._at_once]))
         return self._bytes[column:]
 
 

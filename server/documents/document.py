@@ -23,20 +23,24 @@ class Change:
 
 
 @dataclass(frozen=True)
-class LineEdit:
-    """What a change did to the lines: `removed` gave way to `added` from line `first` on."""
-
-    first: int
-    removed: list[str]
-    added: list[str]
-
-
-@dataclass(frozen=True)
 class Place:
     """A position as indexes: `lines[line][column]`, where `column` counts code points."""
 
     line: int
     column: int
+
+
+@dataclass(frozen=True)
+class LineEdit:
+    """What a change did to the lines: `removed` gave way to `added` from line `first` on.
+
+    end: the place behind the text that was put in; None where everything was replaced.
+    """
+
+    first: int
+    removed: list[str]
+    added: list[str]
+    end: Place | None = None
 
 
 class Document:
@@ -113,7 +117,9 @@ class Document:
     def _replace(self, start: Place, end: Place, text: str) -> None:
         if (end.line, end.column) < (start.line, start.column):
             start, end = end, start
-        first = start.line
+        first, inserted = start.line, split_lines(text)
+        column = len(inserted[-1]) + (start.column if len(inserted) == 1 else 0)
+        behind = Place(first + len(inserted) - 1, column)
         text = self.lines[first][: start.column] + text + self.lines[end.line][end.column :]
         # A `\r` that ends the line before becomes one ending with a `\n` that now begins this one.
         if first and text.startswith("\n") and self.lines[first - 1].endswith("\r"):
@@ -125,7 +131,7 @@ class Document:
             fresh.pop()
         before = self.lines[first : end.line + 1]
         self.lines[first : end.line + 1] = fresh
-        self._tell(LineEdit(first, before, fresh))
+        self._tell(LineEdit(first, before, fresh, behind))
 
     def _tell(self, edit: LineEdit) -> None:
         for watcher in self._watchers:

@@ -40,8 +40,8 @@ class EditHistory:
         if not removed and not inserted:
             return
         before = new[: len(new) - end]
-        row = before.count("\n")
-        place = Place(edit.first + row, len(before) - (before.rfind("\n") + 1))
+        # What the texts differ in may be told in two ways, and only the editor knows where the cursor is.
+        place = edit.end or Place(edit.first + before.count("\n"), len(before) - (before.rfind("\n") + 1))
         self._edits.append(Edit(self._kind(removed, inserted), removed, inserted, place))
 
     def _kind(self, removed: str, inserted: str) -> EditKind:
