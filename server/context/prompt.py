@@ -29,7 +29,7 @@ from server.profiles import Profile
 
 STEPS = 4  # the start moves by a quarter of the budget
 LINE_SHARE = 16  # a sixteenth of the budget is kept for the line that is being typed
-RELATED_SHARE = 0.3  # of the budget: what other places may take from the text before the cursor
+RELATED_SHARE = 0.25  # of the budget: what other places may take from the text before the cursor
 HEAD_SHARE = 0.15  # of the budget: imports and heads of scopes above the text's start
 CHARACTERS_PER_TOKEN = 3  # of code, roughly; the size of a step depends on it, no limit does
 MOST_CHARACTERS_PER_TOKEN = 8  # text beyond so many a token is not even looked at
