@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.completion.fit import blanks_are_doubled, fit
+from server.completion.fit import fit
+from server.completion.indentation import doubled_blanks
 from server.completion.surroundings import Surroundings, surroundings, text_before
 from server.documents.document import Change, Document, Place
 from server.documents.lines import split_lines
@@ -91,19 +92,24 @@ def test_the_range_counts_in_the_negotiated_encoding(encoding: Encoding) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "doubled"),
+    ("text", "blanks", "doubled"),
     [
-        ("x = ‸", True),
-        ("x =‸", False),
-        ("def f():\n    ‸", True),
-        ("def f():\n‸", False),
-        ("class A:\n    def f(self):\n    ‸", False),
-        ("    x = 1\n    ‸", True),
-        ("\n\n    ‸", True),
+        ("x = ‸", " ", 1),
+        ("x =‸", " ", 0),
+        ("def f():\n    ‸", "    ", 4),
+        ("def f():\n‸", "    ", 0),
+        ("def f():\n  ‸", "  ", 0),
+        ("def f():\n  ‸", "    ", 2),
+        ("class A:\n    def f(self):\n    ‸", "    ", 0),
+        ("class A:\n    def f(self):\n    ‸", "        ", 4),
+        ("class A:\n  def f(self):\n  ‸", "    ", 2),
+        ("class A:\n\tdef f(self):\n\t‸", "\t\t", 1),
+        ("    x = 1\n    ‸", "    ", 4),
+        ("\n\n    ‸", "  ", 2),
     ],
 )
-def test_blanks_before_the_cursor_are_not_doubled(text: str, doubled: bool) -> None:
-    assert blanks_are_doubled(at_cursor(text)[1].cursor) == doubled
+def test_blanks_before_the_cursor_are_not_doubled(text: str, blanks: str, doubled: int) -> None:
+    assert doubled_blanks(at_cursor(text)[1].cursor, blanks) == doubled
 
 
 @given(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from server.completion.boundaries.boundary import Decision
 from server.completion.boundaries.choice import boundary_for
-from server.completion.fit import Insertion, blanks_are_doubled, fit
+from server.completion.fit import Insertion, fit
+from server.completion.indentation import doubled_blanks
 from server.completion.surroundings import Surroundings
 
 
@@ -14,14 +15,20 @@ class Cut:
     def __init__(self, site: Surroundings, *, single_line: bool = False) -> None:
         self._site = site
         self._boundary = boundary_for(site.cursor, single_line=single_line)
-        self._strip_start = blanks_are_doubled(site.cursor)
+        self._blanks: str | None = ""  # those that the text begins with, while nothing else has come
         self.text = ""
         self.decision = Decision()
 
     def add(self, text: str) -> str:
         """Add generated text; returns the part of it that counts: blanks that stand there already do not."""
-        if self._strip_start and not self.text:
-            text = text.lstrip(" \t")
+        if self._blanks is not None:
+            text = self._blanks + text
+            blanks = text[: len(text) - len(text.lstrip(" \t"))]
+            if len(blanks) == len(text):
+                self._blanks = text
+                return ""
+            self._blanks = None
+            text = text[doubled_blanks(self._site.cursor, blanks) :]
         self.text += text
         self.decision = self._boundary.feed(self.text)
         return text

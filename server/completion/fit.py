@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from server.completion.boundaries.boundary import CursorText, indentation
 from server.completion.boundaries.bracket_scanner import BracketScanner
 from server.completion.boundaries.lexer import CLOSERS, OPENERS
 from server.completion.surroundings import Surroundings
@@ -19,7 +18,6 @@ _BLANKS = " \t"
 # What an editor closes by itself: blanks, a quote, closers, and what may stand behind them.
 _CLOSED_BY_EDITOR = re.compile(r"([ \t]*)([\"'`]?)([)\]}]*)([:;,]?)[ \t]*")
 _WORD = re.compile(r"\w")
-_OPENS_BLOCK = (":", "{", "(", "[")
 
 
 @dataclass(frozen=True)
@@ -28,21 +26,6 @@ class Insertion:
 
     text: str
     range: Range
-
-
-def blanks_are_doubled(cursor: CursorText) -> bool:
-    """Whether blanks that a completion begins with stand before the cursor already.
-
-    They do behind a blank in a line, and on a line of blanks whose column fits the line above; where the
-    block that the line above opens must be deeper than the cursor, they are wanted.
-    """
-    line = cursor.line_before
-    if not line.endswith((" ", "\t")):
-        return False
-    above = next((each for each in reversed(cursor.above.split("\n")) if each.strip()), "")
-    if line.strip() or not above.rstrip().endswith(_OPENS_BLOCK):
-        return True
-    return indentation(line) > indentation(above)
 
 
 def fit(text: str, site: Surroundings) -> Insertion:

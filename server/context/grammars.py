@@ -39,13 +39,16 @@ def parser_for(syntax: Syntax) -> Parser:
 
 
 def parse(parser: Parser, data: bytes, limit_s: float, old_tree: Tree | None = None) -> Tree:
-    """Parse, from an edited old tree if there is one. Raises ParseLimit after `limit_s` seconds."""
-    limit = time.monotonic() + limit_s
+    """Parse, from an edited old tree if there is one. Raises ParseLimit.
+
+    limit_s: processor time of this thread; how busy the machine is must not change a completion.
+    """
+    limit = time.thread_time() + limit_s
     old: dict[str, Any] = {} if old_tree is None else {"old_tree": old_tree}
     try:
         return parser.parse(
             lambda offset, _: data[offset : offset + READ_SIZE],
-            progress_callback=lambda offset, failing: time.monotonic() > limit,
+            progress_callback=lambda offset, failing: time.thread_time() > limit,
             **old,
         )
     except ValueError as error:

@@ -59,7 +59,8 @@ class Language:
     comment: the signs around a one-line comment, the second "" where the line's end closes it.
     line_comments, block_comment, multiline_quotes, quotes, literals: what hides brackets from the bracket
     scanner. quotes: the quotes of strings that end on their line; literals: a pattern of others, raw strings
-    or characters; a quote of `raw_quotes` knows no backslash; regexes: `/` may begin a regular expression.
+    or characters; a string that begins with one of `raw_quotes` knows no backslash; regexes: `/` may begin a
+    regular expression.
     markup: a line may begin with the end of a tag. prose: text in paragraphs, where a blank line is the only
     boundary. continuing: first words of lines that carry a statement on at its own indentation, behind its block;
     heads: the same before its block. joints: signs that begin no statement, so that a line which begins with one
@@ -397,7 +398,8 @@ LANGUAGES = (
         ("--", ""),
         ("--",),
         ("--[[", "]]"),
-        multiline_quotes=(),
+        multiline_quotes=("[[",),
+        raw_quotes="[[",
         quotes="\"'",
         literals=r"\[(?P<level>=*)\[[^\n]*?\](?P=level)\]",
         continuing=frozenset({"else", "elseif"}),

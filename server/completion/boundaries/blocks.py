@@ -64,8 +64,8 @@ class BlockRules:
             self._unit = Unit.COMMENT if comment else Unit.STATEMENT
             return
         self._level, self._floor = column, above.depth
-        if above.opens:
-            self._unit, self._level, self._floor = Unit.BLOCK, above.open[-1].indent, above.depth - 1
+        if above.opens and above.innermost is not None:
+            self._unit, self._level, self._floor = Unit.BLOCK, above.innermost.indent, above.depth - 1
         elif above.inside:
             self._unit = Unit.STATEMENT
         elif above.code and column > above.statement and above.last != "}":
@@ -167,7 +167,8 @@ class BlockRules:
     def _closes_outer_block(self, depth: int) -> Verdict:
         """The line closes the block around the unit: wanted only where the file never closes it."""
         on_own_line = self._cursor.on_blank_line and self._unit in (Unit.BODY, Unit.UNKNOWN)
-        return KEEP if on_own_line and depth >= self.closed_below else Stop(BLOCK_COMPLETE)
+        wanted = on_own_line and not self._after_blank and depth >= self.closed_below
+        return KEEP if wanted else Stop(BLOCK_COMPLETE)
 
     def _begins_in_statement(self, line: str, column: int, whole: bool) -> Verdict:
         if self._state.depth > self._floor:

@@ -13,26 +13,31 @@ from server.context.languages import Language
 _ENDS_LOGICAL_LINE = frozenset(";{}([:")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Opener:
-    """A bracket that is open: its character and the column of the logical line that opened it."""
+    """A bracket that is open: its character, the column of the logical line that opened it, and what is around it.
+
+    Linked and not copied, so that a text of nothing but brackets costs no more than another.
+    """
 
     character: str
     indent: int
+    outer: Opener | None = None
+    depth: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LineState:
     """How a text ends.
 
-    open: the brackets open there, outermost first. surplus: closers that closed none of the text's own.
-    inside: the ending awaited of a string or comment of several lines, or "".
+    innermost: the last of the brackets open there. surplus: closers that closed none of the text's own.
+    inside: what has opened a string or comment of several lines that is still open, or "".
     The rest tells of its last line that holds anything, code or comment. last: its last character of
-    code, "" when it has none. indent: its column. statement: the column of its logical line's first line.
-    lowest: the fewest brackets that were open within it. code: whether it is more than a comment.
+    code, a quote for a string, "" when it has none. indent: its column. statement: the column where its logical
+    line begins. lowest: the fewest brackets that were open within it. code: whether it is more than a comment.
     """
 
-    open: tuple[Opener, ...] = ()
+    innermost: Opener | None = None
     surplus: int = 0
     inside: str = ""
     last: str = ""
@@ -43,7 +48,16 @@ class LineState:
 
     @property
     def depth(self) -> int:
-        return len(self.open)
+        return _depth(self.innermost)
+
+    @property
+    def open(self) -> list[Opener]:
+        """The brackets that are open, outermost first."""
+        found, opener = [], self.innermost
+        while opener is not None:
+            found.append(opener)
+            opener = opener.outer
+        return found[::-1]
 
     @property
     def opens(self) -> bool:
@@ -56,6 +70,8 @@ class BracketScanner:
 
     def __init__(self, language: Language) -> None:
         self._lexer = lexer_for(language)
+        # Where blocks are told by words or by indentation, a deeper line is what they hold.
+        self._carries_on_deeper = bool(language.joints)
         self._state = LineState()
         self._line = ""  # the line that is not complete yet
         self._at_line_start = LineState()
@@ -73,9 +89,11 @@ class BracketScanner:
             return state
         tokens, inside = self._lexer.split(line, state.inside)
         indent = indentation(line)
-        goes_on = state.code and state.last not in _ENDS_LOGICAL_LINE and indent > state.statement
+        goes_on = (
+            self._carries_on_deeper and state.code and state.last not in _ENDS_LOGICAL_LINE and indent > state.statement
+        )
         statement = state.statement if state.inside or goes_on else indent
-        opened, surplus, lowest = state.open, state.surplus, state.depth
+        innermost, surplus, lowest = state.innermost, state.surplus, state.depth
         last, place = "", 0
         for token in tokens:
             between = line[place : token.start].rstrip()
@@ -83,19 +101,23 @@ class BracketScanner:
             place = token.end
             if token.kind is Kind.COMMENT:
                 continue
-            last = line[token.end - 1]
+            last = '"' if token.kind is Kind.STRING else line[token.end - 1]
             if token.kind is Kind.OPEN:
-                opened = (*opened, Opener(last, statement))
-            elif token.kind is Kind.CLOSE and opened:
+                innermost = Opener(last, statement, innermost, _depth(innermost) + 1)
+            elif token.kind is Kind.CLOSE and innermost is not None:
                 # The line goes on with the one where the bracket was opened.
-                statement = min(statement, opened[-1].indent)
-                opened = opened[:-1]
-                lowest = min(lowest, len(opened))
+                statement = min(statement, innermost.indent)
+                innermost = innermost.outer
+                lowest = min(lowest, _depth(innermost))
             elif token.kind is Kind.CLOSE:
                 surplus += 1
         rest = line[place:].rstrip()
         last = rest[-1] if rest.strip() else last
-        return LineState(opened, surplus, inside, last, indent, statement, lowest, bool(last))
+        return LineState(innermost, surplus, inside, last, indent, statement, lowest, bool(last))
+
+
+def _depth(opener: Opener | None) -> int:
+    return 0 if opener is None else opener.depth
 
 
 def closed_by(after: str, opened: Sequence[Opener], language: Language, later: int = 0) -> tuple[int, int]:

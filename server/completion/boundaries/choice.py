@@ -11,7 +11,7 @@ from server.completion.boundaries.mid_line import MidLine
 from server.completion.boundaries.single_line import SingleLine
 from server.completion.boundaries.suites import SuiteRules
 from server.completion.boundaries.syntax_rows import SYNTAX_ROWS
-from server.completion.boundaries.syntax_scanner import ScanError
+from server.context.grammars import ParseLimit
 
 # What an editor closes by itself, and what may stand behind that at a line's end.
 _ONLY_CLOSERS = re.compile(r"[\s)\]}>\"'`]*[:;,]?\s*")
@@ -42,6 +42,6 @@ def _rules(cursor: CursorText) -> LineRules:
     if row is not None:
         try:
             return SuiteRules(cursor, row)
-        except ScanError:
+        except ParseLimit:
             pass  # brackets and indentation need no parser
     return BlockRules(cursor)

@@ -41,11 +41,11 @@ class Lexer:
     """Splits lines of one language; holds no state, so that any line can be read again."""
 
     def __init__(self, language: Language) -> None:
-        closings = {quote: quote for quote in language.multiline_quotes}
+        closings = {quote: quote.replace("[", "]") for quote in language.multiline_quotes}
         if language.block_comment is not None:
             closings[language.block_comment[0]] = language.block_comment[1]
         self._closings = closings
-        self._comments = set(closings.values()) - set(language.multiline_quotes)
+        self._comment = language.block_comment[0] if language.block_comment is not None else ""
         self._line_comments = language.line_comments
         self._raw_quotes = language.raw_quotes
         self._regexes = language.regexes
@@ -61,9 +61,9 @@ class Lexer:
         self._token = re.compile("|".join(parts))
 
     def split(self, line: str, inside: str = "") -> tuple[list[Token], str]:
-        """The line's tokens, and the ending awaited of a string or comment that goes on below, or "".
+        """The line's tokens, and what has opened a string or comment that goes on below, or "".
 
-        inside: the ending awaited where the line begins.
+        inside: the same of the line above.
         """
         tokens, place = [], 0
         if inside:
@@ -75,7 +75,7 @@ class Lexer:
             start, place = found.span()
             text = found[0]
             if text in self._closings:
-                inside = self._closings[text]
+                inside = text
                 place = self._end_of(line, place, inside)
                 tokens.append(Token(self._kind_inside(inside), start, place if place >= 0 else len(line)))
                 if place < 0:
@@ -95,17 +95,16 @@ class Lexer:
                 tokens.append(Token(Kind.QUOTE if len(text) == 1 else Kind.STRING, start, place))
         return tokens, ""
 
-    def _kind_inside(self, ending: str) -> Kind:
-        return Kind.COMMENT if ending in self._comments else Kind.STRING
+    def _kind_inside(self, opening: str) -> Kind:
+        return Kind.COMMENT if opening == self._comment else Kind.STRING
 
-    def _end_of(self, line: str, start: int, ending: str) -> int:
+    def _end_of(self, line: str, start: int, opening: str) -> int:
         """Where a string or comment ends that has begun; -1 when not on this line."""
-        if ending in self._comments or ending in self._raw_quotes:
-            found = line.find(ending, start)
-            return found + len(ending) if found >= 0 else -1
+        ending = self._closings[opening]
         while (found := line.find(ending, start)) >= 0:
             before = line[start:found]
-            if (len(before) - len(before.rstrip("\\"))) % 2 == 0:
+            escaped = (len(before) - len(before.rstrip("\\"))) % 2 == 1
+            if not escaped or opening == self._comment or opening in self._raw_quotes:
                 return found + len(ending)
             start = found + 1
         return -1

@@ -25,7 +25,9 @@ NO_TEXT = "no text"
 
 FENCE = "```"
 ENOUGH_EQUAL = 5  # lines equal to those below prove a repetition also where they complete nothing
-REPEATED = 3  # the same line this often in a row is a loop of the model
+REPEATED = 4  # the same line, or the same few, so often in a row is a loop of the model
+ROWS_REPEATED = 12  # but a table may have equal rows
+LONGEST_PERIOD = 4  # lines
 CLOSERS = ")]}"
 _WORD = re.compile(r"\w")
 
@@ -103,8 +105,8 @@ class LineBoundary:
         self._equal = 0  # so many of the last lines kept stand below the cursor, in this order
         self._kept_before_equal = 0
         self._depth_before_equal = 0
-        self._last_line_kept = ""
-        self._last_line = ""
+        self._evidence = 0  # so many of the equal lines are no rows that repeat
+        self._lines: list[str] = []  # those that were kept, without trailing blanks
         self._repeats = 1
         self._kept_before_repeats = 0
         self._decision = Decision()
@@ -156,14 +158,15 @@ class LineBoundary:
             self._end(ALREADY_BELOW)
         elif done or surplus:
             self._end(ALREADY_BELOW if surplus else BOUNDARY)
-        elif self._repeats == 1 and not self._equal:
+        elif not self._equal and (self._repeats == 1 or line.rstrip().endswith(",")):
             self._settle(self._kept)
 
     def _compare_below(self, line: str, kept_before: int, depth_before: int) -> bool:
         """Whether this line and those before it are what stands below the cursor, and no part of the unit."""
         below = self._cursor.lines_below
-        line, last = line.rstrip(), self._last_line_kept
-        self._last_line_kept = line
+        line = line.rstrip()
+        if self._start == 0 and not self._cursor.on_blank_line:
+            return False  # the user is typing this line, whatever stands below
         if self._equal >= len(below) or line != below[self._equal]:
             self._equal = 0
         if not below or line != below[self._equal]:
@@ -172,10 +175,12 @@ class LineBoundary:
             if line.lstrip()[0] in CLOSERS:
                 return False  # `_stands_below` knows more of closers
             self._kept_before_equal, self._depth_before_equal = kept_before, depth_before
+            self._evidence = 0
         self._equal += 1
-        repeated = self._equal == 1 and line in (self._line_above, last)
+        repeated = line in (self._line_above, *self._lines[-2:-1])
+        self._evidence += not repeated
         whole = not self._rules.leads and self._rules.depth <= self._depth_before_equal
-        return (whole and not repeated) or self._equal == ENOUGH_EQUAL
+        return (whole and self._evidence > 0) or self._evidence == ENOUGH_EQUAL
 
     def _peek(self, fresh: str) -> None:
         """Judge a line that has only begun."""
@@ -196,13 +201,21 @@ class LineBoundary:
             return Stop(PROSE)
         if self._stands_below(line):
             return Stop(ALREADY_BELOW)
-        repeated = line.rstrip() == self._last_line and _WORD.search(line) is not None
+        return Stop(REPETITION) if self._is_loop(line.rstrip()) else KEEP
+
+    def _is_loop(self, line: str) -> bool:
+        """Whether the line is once too often the same; a loop of one line is kept once, and no row is cut."""
+        repeated = self._lines[-1:] == [line] and _WORD.search(line) is not None
         self._repeats = self._repeats + 1 if repeated else 1
-        self._last_line = line.rstrip()
-        if self._repeats == REPEATED:
-            self._kept = self._kept_before_repeats
-            return Stop(REPETITION)
-        return KEEP
+        self._lines.append(line)
+        if self._repeats == (ROWS_REPEATED if line.endswith(",") else REPEATED):
+            self._kept = self._kept if line.endswith(",") else self._kept_before_repeats
+            return True
+        for period in range(2, LONGEST_PERIOD + 1):
+            last = self._lines[-period:]
+            if self._lines[-period * REPEATED :] == last * REPEATED and len(set(last)) == period:
+                return True
+        return False
 
     def _is_fence(self, line: str) -> bool:
         return self._fence_ends and not self._rules.inside_string and line.lstrip().startswith(FENCE)
@@ -225,7 +238,7 @@ class LineBoundary:
         next_equal = below[self._equal] if self._equal < len(below) else ""
         return (
             any(each.startswith(line) for each in (next_equal, *below[:1]))
-            or (self._last_line.startswith(line) and self._start > 0)
+            or (self._start > 0 and any(each.startswith(line) for each in self._lines[-LONGEST_PERIOD:]))
             or (self._fence_ends and (FENCE.startswith(start) or start.startswith(FENCE)))
             or line[-1] in CLOSERS
         )

@@ -38,9 +38,18 @@ class MidLine:
         self._lexer = lexer_for(cursor.language)
         self._line_before = cursor.line_before
         self._right = cursor.line_after.strip(_BLANKS)
+        self._quote = self._quote_around(cursor, above.inside)
         self._open = _Open(0, state.depth - below - on_line, above.inside)
         self._start = 0  # where the line begins that is not complete yet
         self._decision = Decision()
+
+    def _quote_around(self, cursor: CursorText, inside: str) -> str:
+        """The quote of the string that the cursor is in and its line closes; "" when it is in none."""
+        column = len(cursor.line_before)
+        for token in self._lexer.split(cursor.line_before + cursor.line_after, inside)[0]:
+            if token.kind is Kind.STRING and token.start < column < token.end:
+                return cursor.line_after[token.end - column - 1]
+        return ""
 
     def feed(self, text: str) -> Decision:
         while self._decision.end is None:
@@ -64,12 +73,14 @@ class MidLine:
 
     def _read(self, line: str, whole: bool) -> tuple[int | None, int, _Open]:
         """Where in this line the unit ends, if it does, how much of the line belongs to it, and what is left open."""
+        if self._quote:
+            return self._read_in_string(line, whole)
         offset = len(self._line_before) if self._start == 0 else 0
         tokens, inside = self._lexer.split(self._line_before + line if offset else line, self._open.inside)
         depth, owed, place = self._open.depth, self._open.owed, 0
         for token in tokens:
             start, end = token.start - offset, token.end - offset
-            if end <= 0:
+            if end <= 0 and (whole or token.kind is not Kind.QUOTE):
                 continue
             if start >= 0 and not depth and (found := self._right_in(line, place, start + 1)) is not None:
                 return found, found, self._open
@@ -93,6 +104,17 @@ class MidLine:
         if whole:
             return len(line), len(line), self._open
         return None, len(line), self._open
+
+    def _read_in_string(self, line: str, whole: bool) -> tuple[int | None, int, _Open]:
+        """The same for text in a string that the file closes: it ends with its closing quote at the latest."""
+        found = line.find(self._right)
+        quote = line.find(self._quote)
+        while quote > 0 and line[quote - 1] == "\\":
+            quote = line.find(self._quote, quote + 1)
+        ends = [place for place in (found, quote) if place >= 0]
+        if not ends or (not whole and len(line) - self._beginning_of_right(line) < min(ends)):
+            return (len(line) if whole else None), len(line), self._open
+        return min(ends), min(ends), self._open
 
     def _right_in(self, line: str, start: int, end: int) -> int | None:
         """Where from `start` on, before `end`, the line comes to all that stands right of the cursor."""

@@ -15,7 +15,8 @@ from server.completion.boundaries.boundary import CursorText, indentation
 from server.completion.boundaries.bracket_scanner import BracketScanner, closed_by
 from server.completion.boundaries.line_boundary import KEEP, WAIT, Stop, Verdict
 from server.completion.boundaries.syntax_rows import SyntaxRow
-from server.completion.boundaries.syntax_scanner import LogicalLine, ScanError, SyntaxScanner
+from server.completion.boundaries.syntax_scanner import LogicalLine, SyntaxScanner
+from server.context.grammars import ParseLimit
 
 STATEMENT_COMPLETE = "statement complete"
 BLOCK_COMPLETE = "block complete"
@@ -38,10 +39,11 @@ class SuiteRules:
     """`LineRules` of one completion. `level` is a column; what it means depends on the unit."""
 
     def __init__(self, cursor: CursorText, row: SyntaxRow) -> None:
-        """Read the text before the cursor. Raises ScanError."""
+        """Read the text before the cursor. Raises ParseLimit."""
         self._cursor = cursor
         self._row = row
-        self._scanner = SyntaxScanner(row)
+        assert cursor.language.syntax is not None
+        self._scanner = SyntaxScanner(cursor.language.syntax, row)
         self._state = self._scanner.advance(cursor.before)
         self.closed_below = self._brackets_closed(cursor)
         self._after_blank = False  # a blank line was generated after the last line kept
@@ -175,6 +177,6 @@ class SuiteRules:
         """Read more text; false when the parser did not finish in time, and the unit must end here."""
         try:
             self._state = self._scanner.advance(text)
-        except ScanError:
+        except ParseLimit:
             return False
         return True

@@ -10,21 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from server.completion.boundaries.boundary import indentation
-from server.completion.boundaries.syntax_rows import SyntaxRow, grammar
+from server.completion.boundaries.syntax_rows import SyntaxRow
+from server.context.grammars import ParseLimit, parse, parser_for
+from server.context.languages import Syntax
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Tree
 
 PARSE_LIMIT_S = 0.1  # a grammar that hangs must not hang the editor
-READ_SIZE = 4096  # bytes handed to the parser at once
 OPENERS, CLOSERS = frozenset("([{"), frozenset(")]}")
-
-
-class ScanError(Exception):
-    """The parser did not finish in time."""
 
 
 @dataclass(frozen=True)
@@ -55,18 +52,16 @@ class LogicalLine:
 class SyntaxScanner:
     """One text, grown by `advance`; only what is new is parsed, and only its last logical line is read."""
 
-    def __init__(self, row: SyntaxRow) -> None:
-        from tree_sitter import Parser
-
+    def __init__(self, syntax: Syntax, row: SyntaxRow) -> None:
         self._row = row
-        self._parser = Parser(grammar(row.grammar))
+        self._parser = parser_for(syntax)
         self._data = bytearray()
         self._end = (0, 0)  # row and byte column where the data ends
         self._tree: Tree | None = None
         self._line_start = 0  # byte where the last logical line begins
 
     def advance(self, text: str) -> LogicalLine:
-        """Add text and return the state that the whole text ends in. Raises ScanError."""
+        """Add text and return the state that the whole text ends in. Raises ParseLimit."""
         self._parse(text.encode("utf-8", "replace"))
         return self._read()
 
@@ -87,24 +82,16 @@ class SyntaxScanner:
                 old_end_point=old_end,
                 new_end_point=self._end,
             )
-        data, limit = bytes(self._data), time.monotonic() + PARSE_LIMIT_S
-        old: dict[str, Any] = {} if self._tree is None else {"old_tree": self._tree}
-        try:
-            # Through a callback: parsing bytes holds the GIL throughout and knows no time limit.
-            self._tree = self._parser.parse(
-                lambda offset, _: data[offset : offset + READ_SIZE],
-                progress_callback=lambda offset, failing: time.monotonic() > limit,
-                **old,
-            )
-        except ValueError as error:
-            self._parser.reset()
-            raise ScanError from error
+        self._tree = parse(self._parser, bytes(self._data), PARSE_LIMIT_S, self._tree)
 
     def _read(self) -> LogicalLine:
         line, tokens = LogicalLine(), 0
         previous_row = -1  # where the token before ended
         unread_row = -1  # the row of an open string, whose text was read as code but is none
+        limit = time.thread_time() + PARSE_LIMIT_S
         for node in self._tokens():
+            if time.thread_time() > limit:
+                raise ParseLimit
             kind = node.type
             if node.start_point.row == unread_row:
                 continue
