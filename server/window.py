@@ -185,7 +185,8 @@ def _service(window: Window) -> CompletionService:
     from server.profiles import load_profile
 
     folders = [folder for uri in window.folders if (folder := file_of(uri)) is not None]
-    workspace = Workspace(folders, window.settings.exclude, indexed=True)
+    settings = window.settings
+    workspace = Workspace(folders, settings.exclude, settings.exclude_by_language, indexed=True)
     listener = LinkListener(changed=lambda health: window.tell(), failed=window.engine_failed)
     profile = load_profile(window.settings.profile)
     return CompletionService(profile, listener, on_pace=window.tell, workspace=workspace)

@@ -32,9 +32,14 @@ from server.context.tags import ROWS, Definition, definitions, grammar
 from server.context.trees import parse
 from server.documents.lines import split_lines
 
-MOST_FILES = 20_000
+MOST_FILES = 10_000
+MOST_ENTRIES = 300_000  # of all directories: a workspace may be somebody's home
+MOST_TEXT = 60_000_000  # characters of all definitions
 PARSE_LIMIT_S = 0.5  # of one file
-RESCAN_S = 120.0  # how often the folders are looked through for files that are new, changed or gone
+RESCANS = 20  # times as long as a scan took is it until the next
+RESCAN_S = (
+    120.0  # and at least so long: how often the folders are looked through for files that are new, changed or gone
+)
 COMMON = 50  # a name that more files define says nothing
 NICENESS = 5  # requests come first; much more, and a busy machine would never get it done
 _WORD = re.compile(r"\w+")
@@ -63,6 +68,7 @@ class Index:
         self._files: dict[Path, IndexedFile] = {}
         self._paths_by_name: defaultdict[str, list[Path]] = defaultdict(list)
         self._lock = threading.Lock()
+        self._text = 0  # characters of all definitions
         self.scanned = False
         self.scan_s = self.processor_s = 0.0  # of the last scan
         self.skipped: defaultdict[str, int] = defaultdict(int)  # reason -> files
@@ -74,7 +80,7 @@ class Index:
         self.skipped.clear()
         for folder in self.privacy.folders:
             for path in _source_files(folder, self.privacy):
-                if len(seen) >= MOST_FILES:
+                if len(seen) >= MOST_FILES or self._text >= MOST_TEXT:
                     break
                 seen.add(path)
                 self.update(path, folder)
@@ -114,6 +120,7 @@ class Index:
         self._drop(path)
         with self._lock:
             self._files[path] = IndexedFile(folder, changed, found)
+            self._text += sum(len(each.text) for each in found)
             for name in {sys.intern(each.name) for each in found}:
                 self._paths_by_name[name].append(path)
 
@@ -164,6 +171,7 @@ class Index:
     def _drop(self, path: Path) -> None:
         with self._lock:
             file = self._files.pop(path, None)
+            self._text -= sum(len(each.text) for each in file.definitions) if file else 0
             for name in {each.name for each in file.definitions} if file else ():
                 paths = self._paths_by_name[name]
                 paths.remove(path)
@@ -185,7 +193,7 @@ def main() -> int:
     threading.Thread(target=_answer, args=(index, changed), daemon=True).start()
     while True:
         index.scan()
-        until = time.monotonic() + RESCAN_S
+        until = time.monotonic() + max(RESCAN_S, RESCANS * index.scan_s)
         while (left := until - time.monotonic()) > 0:
             try:
                 path = changed.get(timeout=left)
@@ -219,12 +227,15 @@ def _say(answer: dict[str, Any]) -> None:
 
 def _source_files(folder: Path, privacy: Privacy) -> Iterator[Path]:
     """Files of languages that we know, nearest to the folder first."""
-    directories = [folder]
+    directories, left = [folder], MOST_ENTRIES
     for directory in directories:
         try:
             entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
         except OSError:
             continue
+        left -= len(entries)
+        if left < 0:
+            return
         for entry in entries:
             path = Path(entry.path)
             with contextlib.suppress(OSError):
