@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from server.completion.boundaries.bracket_scanner import BracketScanner
 from server.completion.boundaries.lexer import CLOSERS, OPENERS
+from server.completion.soundness import soundest
 from server.completion.surroundings import Surroundings
 from server.context.languages import Language
 from server.documents.positions import Position, Range, units_before
@@ -31,7 +32,10 @@ class Insertion:
 def fit(text: str, site: Surroundings) -> Insertion:
     """Where `text` (with `\\n` line ends, not empty) goes in the document."""
     column = site.place.column
-    replaced = _replaced(text, site.line[column:], site.language)
+    right = site.line[column:]
+    replaced = _replaced(text, right, site.language)
+    if right.strip(_BLANKS):
+        replaced = soundest(text, site.cursor, list(dict.fromkeys((replaced, 0, *_ends_of_closers(right)))))
     return Insertion(
         text.replace("\n", site.line_ending),
         Range(_position(site, column), _position(site, column + replaced)),
@@ -68,6 +72,15 @@ def _replaced(text: str, right: str, language: Language) -> int:
     if mark and not text.endswith(mark) and not first_line.endswith(mark):
         return replaced
     return replaced + len(mark)
+
+
+def _ends_of_closers(right: str) -> list[int]:
+    """Where the closers end, one by one, that stand right of the cursor, and a mark behind the last."""
+    closed = _CLOSED_BY_EDITOR.fullmatch(right)
+    if closed is None:
+        return []
+    ends = list(range(closed.end(1) + 1, closed.end(3) + 1))
+    return [*ends, closed.end(4)] if closed[4] else ends
 
 
 def _overlap(text: str, right: str, surplus: int) -> int:

@@ -85,7 +85,8 @@ class BlockRules:
     def leads(self) -> bool:
         """Whether the last line that was read is only the beginning of what it belongs to."""
         state = self._state
-        return self._leading or state.opens or state.last == "," or bool(state.inside) or not state.code
+        begun = self._leading or state.opens or state.last == "," or self._unfinished()
+        return begun or bool(state.inside) or not state.code
 
     def blank(self, line: str, first: bool) -> Verdict:
         inside = self.inside_string

@@ -28,6 +28,11 @@ class Decision:
 class Boundary(Protocol):
     """Decides about one completion. However the text is cut into pieces, the result is the same."""
 
+    @property
+    def inside_string(self) -> bool:
+        """Whether the last whole line of the text ended inside a string or comment of several lines."""
+        ...
+
     def feed(self, text: str) -> Decision:
         """Decide about all of the text generated so far; each text must begin with the one before."""
         ...

@@ -111,6 +111,10 @@ class LineBoundary:
         self._kept_before_repeats = 0
         self._decision = Decision()
 
+    @property
+    def inside_string(self) -> bool:
+        return self._rules.inside_string
+
     def feed(self, text: str) -> Decision:
         if self._decision.end is None:
             self._walk(text)

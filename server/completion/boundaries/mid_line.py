@@ -14,6 +14,7 @@ from server.completion.boundaries.lexer import Kind, Token, lexer_for
 from server.completion.boundaries.line_boundary import BOUNDARY, NO_TEXT
 
 _BLANKS = " \t"
+_GOES_ON = ("<", ",", "|", "&", "=", "+", "?")
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class MidLine:
         )
         self._lexer = lexer_for(cursor.language)
         self._line_before = cursor.line_before
+        self._joins = bool(cursor.language.joints)
         self._right = cursor.line_after.strip(_BLANKS)
         self._quote = self._quote_around(cursor, above.inside)
         self._open = _Open(0, state.depth - below - on_line, above.inside)
@@ -50,6 +52,10 @@ class MidLine:
             if token.kind is Kind.STRING and token.start < column < token.end:
                 return cursor.line_after[token.end - column - 1]
         return ""
+
+    @property
+    def inside_string(self) -> bool:
+        return bool(self._open.inside)
 
     def feed(self, text: str) -> Decision:
         while self._decision.end is None:
@@ -101,7 +107,8 @@ class MidLine:
             return None, len(line), _Open(depth, owed, inside)
         if (found := self._right_in(line, place, len(line))) is not None:
             return found, found, self._open
-        if whole:
+        # Behind a sign that needs more an expression goes on below, as type parameters do behind `<`.
+        if whole and not (self._joins and line.rstrip().endswith(_GOES_ON)):
             return len(line), len(line), self._open
         return None, len(line), self._open
 

@@ -12,6 +12,10 @@ class SingleLine:
     def __init__(self) -> None:
         self._decision = Decision()
 
+    @property
+    def inside_string(self) -> bool:
+        return False  # what is offered has no second line
+
     def feed(self, text: str) -> Decision:
         if self._decision.end is None:
             line, newline, _ = text.partition("\n")
