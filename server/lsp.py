@@ -77,6 +77,7 @@ def create_server() -> DflashServer:
     def did_open(params: types.DidOpenTextDocumentParams) -> None:
         opened = params.text_document
         window.documents.open(opened.uri, opened.text, opened.language_id, opened.version)
+        window.opened(opened.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
     def did_change(params: types.DidChangeTextDocumentParams) -> None:
@@ -86,12 +87,18 @@ def create_server() -> DflashServer:
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def did_close(params: types.DidCloseTextDocumentParams) -> None:
         window.documents.close(params.text_document.uri)
+        window.closed(params.text_document.uri)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
+    def did_save(params: types.DidSaveTextDocumentParams) -> None:
+        window.saved(params.text_document.uri)
 
     # Without options pygls does not advertise the feature.
     @server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
     async def inline_completion(params: types.InlineCompletionParams) -> types.InlineCompletionList | None:
         uri = params.text_document.uri
-        result = await window.complete(uri, _position(params.position))
+        explicit = params.context.trigger_kind != types.InlineCompletionTriggerKind.Automatic
+        result = await window.complete(uri, _position(params.position), explicit=explicit)
         if result is None:
             return None
         accepted = types.Command("Accepted", ACCEPTED, arguments=[uri, len(result.text)])

@@ -62,19 +62,40 @@ class Window:
         """Load what completions need and launch the engine, while the editor goes on."""
         try:
             # Imports and the tokenizer take half a second, in which no key must wait.
-            self._service = await asyncio.to_thread(_service, self.settings.profile, self)
+            self._service = await asyncio.to_thread(_service, self)
         except Exception as error:
             self._failure = str(error) if isinstance(error, DflashError) else _internal(error)
             self._complain(f"no completions: {self._failure}")
             self.tell()
             return
         self._service.link.launch()
+        for document in self.documents:
+            self._service.opened(document, path_in_workspace(document.uri, self.folders))
         self.tell()
+        await self._service.start()
 
-    async def complete(self, uri: str, position: Position) -> CompletionResult | None:
-        """The completion at a position; None when there is nothing to show, and the status says why."""
+    def opened(self, uri: str) -> None:
+        """A document was opened: what prompts show of it is made ready before the first key."""
+        document = self.documents.get(uri)
+        if self._service is not None and document is not None and scheme(uri) in SCHEMES:
+            self._service.opened(document, path_in_workspace(uri, self.folders))
+
+    def saved(self, uri: str) -> None:
+        """A document was written: others may use what it now defines."""
+        if self._service is not None:
+            self._service.saved(uri)
+
+    def closed(self, uri: str) -> None:
+        if self._service is not None:
+            self._service.closed(uri)
+
+    async def complete(self, uri: str, position: Position, *, explicit: bool = True) -> CompletionResult | None:
+        """The completion at a position; None when there is nothing to show, and the status says why.
+
+        explicit: the user asked for it.
+        """
         try:
-            result = await self._complete(uri, position)
+            result = await self._complete(uri, position, explicit)
         except Exception as error:  # a mistake of ours must not disturb the editor
             result = _internal(error)
         silent = result if isinstance(result, str) else "" if result.text else result.reason
@@ -82,7 +103,7 @@ class Window:
         self.tell()
         return None if isinstance(result, str) or not result.text else result
 
-    async def _complete(self, uri: str, position: Position) -> CompletionResult | str:
+    async def _complete(self, uri: str, position: Position, explicit: bool) -> CompletionResult | str:
         if not self.settings.enable:
             return "disabled"
         document = self.documents.get(uri)
@@ -95,7 +116,10 @@ class Window:
             return "excluded"
         if self._service is None:
             return self._failure or "engine loading"
-        return await self._service.complete(document, document.place(position), path)
+        from server.completion.service import CompletionOptions
+
+        options = CompletionOptions(explicit=explicit)
+        return await self._service.complete(document, document.place(position), path, options)
 
     def accepted(self) -> None:
         """A completion was accepted. Only counted, and only here."""
@@ -153,10 +177,16 @@ def _internal(error: Exception) -> str:
     return f"internal error: {type(error).__name__}"
 
 
-def _service(profile: str, window: Window) -> CompletionService:
+def _service(window: Window) -> CompletionService:
     from server.completion.engine_link import LinkListener
     from server.completion.service import CompletionService
+    from server.context.open_documents import file_of
+    from server.context.workspace import Workspace
     from server.profiles import load_profile
 
+    folders = [folder for uri in window.folders if (folder := file_of(uri)) is not None]
+    settings = window.settings
+    workspace = Workspace(folders, settings.exclude, settings.exclude_by_language, indexed=True)
     listener = LinkListener(changed=lambda health: window.tell(), failed=window.engine_failed)
-    return CompletionService(load_profile(profile), listener, on_pace=window.tell)
+    profile = load_profile(window.settings.profile)
+    return CompletionService(profile, listener, on_pace=window.tell, workspace=workspace)

@@ -155,7 +155,8 @@ def _batches(cases: Sequence[Case], service: CompletionService) -> Iterator[list
     left = []
     for case in cases:
         document, place = case.document()
-        prompt = service.prompt(surroundings(document, place, case.path, service.prompts.limit))
+        site = surroundings(document, place, case.path, service.prompts.limit)
+        prompt = service.prompts.build(site.before, site.path, site.language)
         left.append((case, str(prompt.content)))
     while left:
         batch, later, prompts = [], [], set()

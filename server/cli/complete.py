@@ -66,6 +66,7 @@ async def _run(args: argparse.Namespace) -> int:
     comparison = None
     try:
         await service.link.connect()
+        await service.ready(document, path)
         health = service.link.health
         if args.stream:
             # Recorded text has no tokens to tell apart.
@@ -75,7 +76,7 @@ async def _run(args: argparse.Namespace) -> int:
         if view is not None:
             view.end(_numbers(result))
         if args.compare:
-            comparison = await _compare(service, site)
+            comparison = await _compare(service, document, site)
     finally:
         await service.aclose()
     if args.json:
@@ -128,12 +129,12 @@ class _Progress:
             print(f"engine: {health.reason}", file=sys.stderr, flush=True)
 
 
-async def _compare(service: CompletionService, site: Surroundings) -> Comparison:
+async def _compare(service: CompletionService, document: Document, site: Surroundings) -> Comparison:
     from server.completion.comparison import compare
     from server.completion.service import CompletionOptions
 
     client = await service.link.connect()
-    request = service.request(site, service.prompt(site), CompletionOptions())
+    request = service.request(site, await service.prompt(document, site), CompletionOptions())
     return await compare(service.profile, client, request, on_health=_Progress())
 
 

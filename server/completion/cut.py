@@ -13,9 +13,9 @@ from server.documents.lines import split_lines
 class Cut:
     """The text generated at one site so far. However it comes in pieces, the result is the same."""
 
-    def __init__(self, site: Surroundings) -> None:
+    def __init__(self, site: Surroundings, *, single_line: bool = False) -> None:
         self._site = site
-        self._boundary = boundary_for(site.cursor)
+        self._boundary = boundary_for(site.cursor, single_line=single_line)
         self._style = IndentationStyle(site.cursor)
         self._blanks: str | None = ""  # those that the last line begins with, while nothing else has come
         self.text = ""
@@ -43,6 +43,11 @@ class Cut:
         self.text += text
         self.decision = self._boundary.feed(self.text)
         return text
+
+    def refuse(self, reason: str) -> Decision:
+        """None of the text is wanted."""
+        self.decision = Decision(0, 0, reason)
+        return self.decision
 
     def _indented(self, blanks: str) -> str:
         if self._boundary.inside_string:

@@ -15,6 +15,7 @@ from server.engine.client import CompletionStream
 from server.engine.protocol import CompletionChunk, CompletionSummary, EngineHealth
 
 # How an engine's stream ends, in the words of a result.
+NOT_RETYPED = "the answer does not go on with what was typed"
 _FINISHES: dict[str, Finish] = {"eos": "eos", "stop": "eos", "length": "length", "cancelled": "cancelled"}
 
 
@@ -52,8 +53,12 @@ class Generation:
         prompt: Prompt,
         prompts: PromptBuilder,
         on_growth: Callable[[Growth], None] | None = None,
+        *,
+        single_line: bool = False,
     ) -> None:
-        self._cut = Cut(site)
+        """single_line: the completion ends with the cursor's line, whatever the syntax would allow."""
+        self._cut = Cut(site, single_line=single_line)
+        self._retyped = prompt.retyped
         self._prompt = prompt
         self._prompts = prompts
         self._on_growth = on_growth
@@ -104,7 +109,10 @@ class Generation:
             self._round_count += 1
             # The replay engine has no tokens: each of its rounds counts as one.
             self._tokens += len(chunk.token_ids) or 1
-        text = self._cut.add(chunk.text)
+        fresh = self._without_retyped(chunk.text)
+        if fresh is None:
+            return self._cut.refuse(NOT_RETYPED)
+        text = self._cut.add(fresh)
         bonus = self._prompts.text_of(chunk.token_ids[chunk.accepted :]) if chunk.accepted else text
         self._rounds.append(RoundText(text, text[-len(bonus) :] if bonus else ""))
         decision = self._cut.decision
@@ -113,6 +121,16 @@ class Generation:
         if self._on_growth is not None:
             self._on_growth(Growth(tuple(self._rounds), decision.settled))
         return decision
+
+    def _without_retyped(self, text: str) -> str | None:
+        """The text without what an engine that knows no healing must begin with; None when it does not."""
+        if not self._retyped:
+            return text
+        common = min(len(text), len(self._retyped))
+        if text[:common] != self._retyped[:common]:
+            return None
+        self._retyped = self._retyped[common:]
+        return text[common:]
 
     def _outcome(self, decision: Decision, finish: Finish) -> Outcome:
         assert decision.end is not None

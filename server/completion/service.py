@@ -15,9 +15,14 @@ from asyncio_throttle import Throttler
 from server.completion.engine_link import EngineLink, LinkListener
 from server.completion.fit import cursor_range, fit
 from server.completion.generation import Generation, Growth
+from server.completion.offer import Offer, Situation, inside_line, offer_at
 from server.completion.result import SUPERSEDED, CompletionResult, Stats, empty
 from server.completion.surroundings import Surroundings, surroundings
+from server.context.assembly import ContextAssembler
+from server.context.languages import language_for
+from server.context.open_documents import file_of
 from server.context.prompt import Prompt, PromptBuilder
+from server.context.workspace import Workspace
 from server.documents.document import Document, Place
 from server.engine.client import CompletionStream, EngineClient
 from server.engine.protocol import (
@@ -42,11 +47,15 @@ class CompletionOptions:
 
     exact_stats: wait for the engine's own numbers, a round longer.
     raise_errors: raise an EngineError instead of answering with nothing and its text as the reason.
+    explicit: the user asked for it, so it is made even where none would be offered.
+    selected: text is selected.
     """
 
     draft: DraftMode = "auto"
     exact_stats: bool = False
     raise_errors: bool = False
+    explicit: bool = True
+    selected: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,13 +74,16 @@ class CompletionService:
         profile: Profile,
         listener: LinkListener | None = None,
         on_pace: Callable[[], None] = lambda: None,
+        workspace: Workspace | None = None,
     ) -> None:
         """Load the profile's tokenizer. Raises DflashError, one line, when the profile cannot be served.
 
         on_pace: hears that `pace` has changed, which can be after a completion was answered.
+        workspace: what prompts may draw on beside the open documents.
         """
         self.profile = profile
         self.prompts = PromptBuilder(profile)
+        self.context = ContextAssembler(self.prompts, workspace)
         self.link = EngineLink(profile, listener or LinkListener())
         self.accepted = 0
         self._client_id = secrets.token_hex(8)
@@ -106,7 +118,7 @@ class CompletionService:
         if older is not None:
             older.cancel()
         work = asyncio.get_running_loop().create_task(
-            self._complete(site, options or CompletionOptions(), on_growth), name="completion"
+            self._complete(document, site, options or CompletionOptions(), on_growth), name="completion"
         )
         self._running[site.uri] = work
         try:
@@ -122,9 +134,43 @@ class CompletionService:
             return empty(cursor_range(site), SUPERSEDED, finish="cancelled")
         return work.result()
 
-    def prompt(self, site: Surroundings) -> Prompt:
-        """What the engine is shown at a site."""
-        return self.prompts.build(site.before, site.path, site.language)
+    async def prompt(self, document: Document, site: Surroundings) -> Prompt:
+        """What the engine is shown at a site of the document."""
+        self.opened(document, site.path)
+        return await self.context.prompt(document, site.place, site.before, site.cursor.after)
+
+    def opened(self, document: Document, path: str) -> None:
+        """A document is open: its tree is made before a completion is asked for."""
+        self.context.opened(document, path, file_of(document.uri), language_for(document.language, path))
+
+    def saved(self, uri: str) -> None:
+        """A file was written."""
+        file = file_of(uri)
+        if self.context.index is not None and file is not None:
+            self.context.index.changed([file])
+
+    def closed(self, uri: str) -> None:
+        self.context.closed(uri)
+
+    async def start(self) -> None:
+        """Start the index of the workspace, in the background."""
+        if self.context.index is not None and self.prompts.related_budget:
+            await self.context.index.start()
+
+    async def ready(self, document: Document, path: str) -> None:
+        """Wait until all is known of a document that a prompt may show."""
+        self.opened(document, path)
+        await self.context.ready(document)
+
+    def offer(self, document: Document, site: Surroundings, options: CompletionOptions) -> Offer:
+        """What is offered at a site of the document, and why not more."""
+        file = file_of(site.uri)
+        verdict = self.context.privacy.may_be_completed(file or site.path, site.language.name)
+        if not verdict.allowed:
+            return Offer(verdict.reason)
+        inside = self.context.inside(document, site.place) or inside_line(site.cursor.line_before, site.language)
+        situation = Situation(options.explicit, options.selected, self.context.last_edit(document), inside)
+        return offer_at(site.cursor, site.place, situation)
 
     async def aclose(self) -> None:
         """End everything of this window; the engine goes on for others."""
@@ -133,20 +179,26 @@ class CompletionService:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        await self.context.aclose()
         await self.link.aclose()
 
     async def _complete(
         self,
+        document: Document,
         site: Surroundings,
         options: CompletionOptions,
         on_growth: Callable[[Growth], None] | None,
     ) -> CompletionResult:
+        self.opened(document, site.path)
+        offer = self.offer(document, site, options)
+        if offer.reason:
+            return empty(cursor_range(site), offer.reason)
         client = self.link.client
         if client is None:
             self.link.launch()
             return empty(cursor_range(site), self.link.reason)
-        prompt = self.prompt(site)
-        generation = Generation(site, prompt, self.prompts, on_growth)
+        prompt = await self.prompt(document, site)
+        generation = Generation(site, prompt, self.prompts, on_growth, single_line=bool(offer.single_line))
         async with self._throttler:
             try:
                 return await self._generate(client, site, self.request(site, prompt, options), generation, options)
