@@ -6,6 +6,7 @@ those of published Hugging Face configs and of the DFlash drafts (z-lab and Xiao
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,10 @@ from typing import Any
 from dflash_core.errors import CheckpointError, IncompatiblePairError
 
 Config = Mapping[str, Any]
+
+_LARGEST_BLOCK = 256
+_LARGEST_SIZE = 1 << 24
+"""Of any dimension: beyond it a config is damaged, and building from it would only exhaust the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,12 +135,16 @@ def draft_spec(config: Config, *, rotary_base: float | None = None) -> DraftSpec
     def value(key: str, default: Any = None) -> Any:
         return nested.get(key, config.get(key, default))
 
+    if config.get("hidden_act", "silu") != "silu":
+        raise CheckpointError(f"draft: hidden_act {config['hidden_act']!r} is not supported (only silu)")
+    if config.get("attention_bias"):
+        raise CheckpointError("draft: attention_bias is not supported")
     num_layers = _int(config, "num_hidden_layers")
     base = _layer(
         config,
         qk_norm=True,
         sinks=bool(value("attention_sink_bias") or value("add_swa_attention_sink_bias") or False),
-        value_scale=float(value("attention_value_scale") or 1.0),
+        value_scale=_positive("attention_value_scale", value("attention_value_scale"), 1.0),
     )
     layer_types = config.get("layer_types")
     window = value("swa_window_size") or config.get("sliding_window")
@@ -144,6 +153,8 @@ def draft_spec(config: Config, *, rotary_base: float | None = None) -> DraftSpec
         implied_causal = False  # use_swa without layer_types is the MiMo case: a window, not causal
     else:
         implied_causal = True  # a layer listed as sliding is causal unless the config says otherwise
+    if not isinstance(layer_types, list):
+        raise CheckpointError(f"config.json: layer_types must be a list, got {layer_types!r}")
     if len(layer_types) != num_layers:
         raise CheckpointError(
             f"draft: layer_types lists {len(layer_types)} layers, num_hidden_layers says {num_layers}"
@@ -160,31 +171,31 @@ def draft_spec(config: Config, *, rotary_base: float | None = None) -> DraftSpec
             LayerSpec(
                 **{
                     **base.__dict__,
-                    "window": int(window or 0) if sliding else None,
+                    "window": _whole("sliding_window", window) if sliding else None,
                     "causal": bool(causal) if causal is not None else sliding and implied_causal,
                 }
             )
         )
-    num_target_layers = int(value("num_target_layers") or 0)
+    num_target_layers = _whole("num_target_layers", value("num_target_layers") or 0, low=0)
     ids = value("target_layer_ids")
     if ids is None and num_target_layers:
         ids = default_target_layer_ids(num_layers, num_target_layers)
     if not ids:
         raise CheckpointError("draft: config.json names neither target_layer_ids nor num_target_layers")
-    mask = value("mask_token_id")
-    if mask is None:
+    if not isinstance(ids, list) or not all(type(i) is int for i in ids) or len(set(ids)) != len(ids):
+        raise CheckpointError(f"config.json: target_layer_ids must be different whole numbers, got {ids!r}")
+    if value("mask_token_id") is None:
         raise CheckpointError("draft: config.json has no mask_token_id")
-    block_size = int(value("block_size") or 16)
-    if block_size < 2:
-        raise CheckpointError(f"draft: block_size {block_size} leaves nothing to draft")
+    mask = _whole("mask_token_id", value("mask_token_id"), low=0, high=1 << 31)
+    block_size = _whole("block_size", value("block_size") or 16, low=2, high=_LARGEST_BLOCK)
     return DraftSpec(
         vocab_size=_int(config, "vocab_size"),
         layers=tuple(layers),
         rotary=_rotary(config, base.head_dim, base_override=rotary_base),
         block_size=block_size,
-        target_layer_ids=tuple(int(i) for i in ids),
+        target_layer_ids=tuple(ids),
         num_target_layers=num_target_layers,
-        mask_token_id=int(mask),
+        mask_token_id=mask,
         config=dict(config),
     )
 
@@ -231,30 +242,43 @@ def _layer(config: Config, **options: Any) -> LayerSpec:
         hidden_size=hidden,
         intermediate_size=_int(config, "intermediate_size"),
         num_heads=heads,
-        num_kv_heads=int(config.get("num_key_value_heads") or heads),
-        head_dim=int(config.get("head_dim") or hidden // heads),
-        rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        num_kv_heads=_whole("num_key_value_heads", config.get("num_key_value_heads") or heads),
+        head_dim=_whole("head_dim", config.get("head_dim") or hidden // heads),
+        rms_norm_eps=_positive("rms_norm_eps", config.get("rms_norm_eps"), 1e-6),
         **options,
     )
 
 
 def _rotary(config: Config, head_dim: int, base_override: float | None = None) -> RotarySpec:
     # transformers 5 writes `rope_parameters`; older configs have `rope_theta` and `rope_scaling`.
-    parameters = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-    base = base_override or parameters.get("rope_theta") or config.get("rope_theta") or 10000.0
-    factor = parameters.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
-    kind = parameters.get("rope_type") or parameters.get("type") or "default"
-    scaling = None if kind == "default" else {**parameters, "rope_type": kind, "rope_theta": float(base)}
+    found = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(found, Mapping):
+        raise CheckpointError(f"config.json: rope_parameters must be an object, got {found!r}")
+    base = _positive("rope_theta", base_override or found.get("rope_theta") or config.get("rope_theta"), 10000.0)
+    factor = found.get("partial_rotary_factor") or config.get("partial_rotary_factor")
+    kind = found.get("rope_type") or found.get("type") or "default"
+    scaling = None if kind == "default" else {**found, "rope_type": kind, "rope_theta": base}
     return RotarySpec(
-        dim=int(head_dim * factor),
-        base=float(base),
+        dim=int(head_dim * _positive("partial_rotary_factor", factor, 1.0)),
+        base=base,
         scaling=scaling,
-        max_positions=int(config.get("max_position_embeddings", 0)),
+        max_positions=_int(config, "max_position_embeddings") if "max_position_embeddings" in config else 0,
     )
 
 
 def _int(config: Config, key: str) -> int:
-    value = config.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise CheckpointError(f"config.json: {key} must be a positive whole number, got {value!r}")
+    return _whole(key, config.get(key))
+
+
+def _whole(key: str, value: Any, low: int = 1, high: int = _LARGEST_SIZE) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise CheckpointError(f"config.json: {key} must be a whole number from {low} to {high}, got {value!r}")
     return value
+
+
+def _positive(key: str, value: Any, default: float) -> float:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise CheckpointError(f"config.json: {key} must be a number above 0, got {value!r}")
+    return float(value)

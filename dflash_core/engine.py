@@ -103,6 +103,8 @@ class Engine:
         vocab_size = self.decoder.target.spec.vocab_size
         if not all(0 <= token < vocab_size for token in request.prompt):
             raise RequestError(f"the prompt holds a token outside the vocabulary of {vocab_size}")
+        if request.heal and not self.vocabulary.spells(request.heal):
+            raise RequestError("the text to heal cannot be spelled with this tokenizer")
         generation = Generation(request, next(self._numbers), priority=request.priority)
         with self._lock:
             self._generations.append(generation)
@@ -120,7 +122,7 @@ class Engine:
             generation.last_run = next(self._clock)
             try:
                 if generation.session is None:
-                    session = self.sessions.acquire(generation.request.session, generation.request.prompt)
+                    session = self.sessions.acquire(generation.request.session, generation.tokens)
                     generation.begin(session, self.vocabulary)
                 block = generation.run_unit(self.decoder, self.policy, self.vocabulary)
             except Exception as error:  # one request's failure must not end the engine
@@ -154,11 +156,21 @@ class Engine:
         }
 
     def _next(self) -> Generation | None:
-        """The most urgent generation that can run: cancelled ones first, then priority, then whoever waited longest."""
+        """The most urgent generation that can run: cancelled ones first, then priority, then whoever waited longest.
+
+        When all sessions are taken, a more urgent request gets that of the least urgent one; equals wait for theirs.
+        """
         with self._lock:
             waiting = sorted(self._generations, key=lambda g: (not g.cancelled, g.priority, g.last_run, g.number))
         room = self.sessions.has_free()
-        return next((g for g in waiting if g.cancelled or g.session is not None or room), None)
+        for generation in waiting:
+            if generation.cancelled or generation.session is not None or room:
+                return generation
+            least = max((g for g in waiting if g.session is not None), key=lambda g: (g.priority, g.last_run))
+            if least.priority > generation.priority:
+                self.sessions.release(least.suspend())
+                return generation
+        return None
 
     def _end(self, generation: Generation) -> None:
         if generation.session is not None:

@@ -20,6 +20,9 @@ from dflash_core.vocabulary import Healing, Vocabulary
 PREFILL_CHUNK = 256
 """Prompt tokens read in one unit: a cancelled or overtaken prefill ends within one chunk."""
 
+LONGEST_HEAL = 1024
+"""Bytes; a prompt is cut back by a word or some blanks, never by more."""
+
 Finish = Literal["eos", "stop", "length", "cancelled", "error"]
 
 
@@ -54,6 +57,8 @@ class GenerationRequest:
             raise RequestError(f"temperature must be between 0 and 10, got {self.temperature}")
         if not 0 < self.top_p <= 1:
             raise RequestError(f"top_p must be above 0 and at most 1, got {self.top_p}")
+        if len(self.heal) > LONGEST_HEAL:
+            raise RequestError(f"the text to heal has {len(self.heal)} bytes, at most {LONGEST_HEAL} are healed")
         if self.block_size is not None and self.block_size < 1:
             raise RequestError(f"block_size must be at least 1, got {self.block_size}")
 
@@ -106,7 +111,8 @@ class Generation:
     last_run: int = 0
     _cancelled: bool = False
     _healing: Healing | None = None
-    _anchor: int = 0
+    _tokens: list[int] = field(default_factory=list)
+    """The prompt and all that was chosen after it; the last one is the anchor of the next round."""
 
     def cancel(self) -> None:
         """Ends this generation before its next unit."""
@@ -116,22 +122,35 @@ class Generation:
     def cancelled(self) -> bool:
         return self._cancelled
 
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The prompt and what was generated so far: what a session must hold, the last one excepted, to go on."""
+        return self._tokens or self.request.prompt
+
     def begin(self, session: Session, vocabulary: Vocabulary) -> None:
-        """Takes a session that is already rewound to what it shares with the prompt."""
+        """Takes a session that is already rewound to what it shares with `tokens`."""
         self.session = session
+        if self._tokens:  # it was suspended and goes on
+            return
+        self._tokens = list(self.request.prompt)
         self.stats.prompt_tokens = len(self.request.prompt)
         self.stats.reused_tokens = session.length
-        self._anchor = self.request.prompt[-1]
         if self.request.heal:
             self._healing = Healing(self.request.heal, vocabulary)
+
+    def suspend(self) -> Session:
+        """Gives its session up to a more urgent request; what the session loses is prefilled again later."""
+        assert self.session is not None
+        session, self.session = self.session, None
+        return session
 
     def run_unit(self, decoder: BlockDecoder, policy: DraftPolicy, vocabulary: Vocabulary) -> Block | None:
         """One prefill chunk or one round; sets `finish` with the last one."""
         assert self.session is not None
         started = time.perf_counter()
-        # The prompt's last token is the anchor of the first round, so it is not prefilled.
-        missing = self.request.prompt[self.session.length : -1]
-        if missing and self.session.length < len(self.request.prompt) - 1:
+        # The last token is the anchor of the next round, so it is not prefilled.
+        missing = self._tokens[self.session.length : -1]
+        if missing:
             chunk = missing[:PREFILL_CHUNK]
             decoder.prefill(self.session, chunk)
             self.stats.prefill_tokens += len(chunk)
@@ -151,7 +170,7 @@ class Generation:
         assert self.session is not None
         width = self._width(decoder, policy)
         started = policy.clock()
-        done = decoder.round(self.session, self._anchor, width, self._choose)
+        done = decoder.round(self.session, self._tokens[-1], width, self._choose)
         policy.observe(width, done.accepted, (policy.clock() - started) * 1000)
         self.stats.rounds += 1
         self.stats.drafted += done.drafted
@@ -179,10 +198,10 @@ class Generation:
         def constrained(logits: Tensor, positions: Tensor) -> Tensor:
             return allowed[self._choose(logits[..., allowed], positions)]
 
-        done = decoder.round(self.session, self._anchor, 1, constrained)
-        self._anchor = done.tokens[0]
+        done = decoder.round(self.session, self._tokens[-1], 1, constrained)
+        self._tokens += done.tokens
         self.stats.healed_tokens += 1
-        beyond = self._healing.advance(self._anchor)
+        beyond = self._healing.advance(done.tokens[0])
         if beyond:  # this token is partly answer
             self.stats.completion_tokens += 1
         self._end_if_full()
@@ -191,7 +210,7 @@ class Generation:
     def _commit(self, done: Round, vocabulary: Vocabulary) -> Block:
         stop = next((i for i, token in enumerate(done.tokens) if token in self.request.stop_ids), None)
         tokens = done.tokens if stop is None else done.tokens[:stop]
-        self._anchor = done.tokens[-1]
+        self._tokens += done.tokens
         self.stats.completion_tokens += len(tokens)
         if stop is not None:
             self.finish = "eos"

@@ -20,6 +20,15 @@ class Vocabulary:
     def text(self, tokens: Sequence[int]) -> bytes:
         return b"".join(self.token_bytes[token] if token < len(self.token_bytes) else b"" for token in tokens)
 
+    def spells(self, text: bytes) -> bool:
+        """Whether tokens can spell the text, the last of them perhaps beyond its end."""
+        reached = [True] + [False] * len(text)
+        for start in range(len(text)):
+            if reached[start]:
+                for token in self.spelling(text[start : start + self._longest]):
+                    reached[min(len(text), start + len(self.token_bytes[token]))] = True
+        return reached[-1]
+
     def spelling(self, rest: bytes) -> list[int]:
         """Tokens that begin to spell `rest`: their bytes are a prefix of it, or it is a prefix of theirs."""
         within = [
@@ -28,7 +37,8 @@ class Vocabulary:
             for token in self._ids.get(rest[:length], ())
         ]
         beyond = []
-        for text, token in self._sorted[bisect_left(self._sorted, (rest, -1)) :]:
+        for place in range(bisect_left(self._sorted, (rest, -1)), len(self._sorted)):
+            text, token = self._sorted[place]
             if not text.startswith(rest):
                 break
             if len(text) > len(rest):

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dflash_core.checkpoints.names import checkpoint_names, part_rows
-from dflash_core.checkpoints.reading import TensorFolder, load_module, read_config
+from dflash_core.checkpoints.reading import FLOAT_TYPES, TensorFolder, load_module, read_config
 from dflash_core.configs import check_pair, draft_spec
 from dflash_core.draft import Draft
 from dflash_core.errors import CheckpointError, IncompatiblePairError
@@ -71,25 +71,22 @@ def save_draft(draft: Draft, folder: Path, *, dtype: torch.dtype = torch.bfloat1
 
 def _read_mask_embedding(folder: Path, mask_token_id: int) -> Tensor | None:
     path = folder / _MASK_FILE
-    if not path.is_file():
+    if not path.exists():
         return None
     try:
         # weights_only: a pickle from elsewhere must not run code.
         stored: Any = torch.load(path, map_location="cpu", weights_only=True)
         token, embedding = int(stored["mask_token_id"]), stored["embedding"]
-    except (
-        pickle.UnpicklingError,
-        KeyError,
-        TypeError,
-        ValueError,
-        RuntimeError,
-        EOFError,
-        OSError,
-    ) as error:
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(f"{path} is not a mask embedding: it holds more than plain tensors") from error
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, EOFError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(f"{path} is not a mask embedding: {reason}") from error
     if token != mask_token_id:
         raise CheckpointError(f"{path} is for mask token {token}, config.json says {mask_token_id}")
-    if not isinstance(embedding, Tensor) or not torch.isfinite(embedding).all():
+    plain = isinstance(embedding, Tensor) and embedding.layout == torch.strided and embedding.device.type == "cpu"
+    if not plain or embedding.dtype not in FLOAT_TYPES:
+        raise CheckpointError(f"{path} is not a mask embedding: embedding must be a tensor of floats")
+    if not torch.isfinite(embedding).all():
         raise CheckpointError(f"{path} holds values that are not finite")
     return embedding

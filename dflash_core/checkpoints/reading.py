@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from dflash_core.checkpoints.names import checkpoint_names
 from dflash_core.errors import CheckpointError
 
+FLOAT_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+
 Progress = Callable[[float], None]
 """Called with the share done, 0 to 1."""
 
@@ -25,7 +27,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"no checkpoint at {folder}: config.json is missing")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
     if not isinstance(config, dict):
         raise CheckpointError(f"{path} is not a JSON object")
@@ -93,10 +95,15 @@ def load_module(
         parts = [tensors.read(part) for part in names]
         unread -= set(names)
         for part_name, part in zip(names, parts, strict=True):
-            if not part.is_floating_point():
-                raise CheckpointError(f"{tensors.folder}: tensor {part_name} has type {part.dtype}, not a float type")
-        fits = sum(part.shape[0] for part in parts) == parameter.shape[0] and all(
-            part.shape[1:] == parameter.shape[1:] for part in parts
+            if part.dtype not in FLOAT_TYPES:
+                raise CheckpointError(
+                    f"{tensors.folder}: tensor {part_name} has type {str(part.dtype).removeprefix('torch.')}, "
+                    "not float32, float16 or bfloat16"
+                )
+        fits = (
+            all(part.dim() for part in parts)
+            and sum(part.shape[0] for part in parts) == parameter.shape[0]
+            and all(part.shape[1:] == parameter.shape[1:] for part in parts)
         )
         if not fits:
             got = " + ".join(str(list(part.shape)) for part in parts)
@@ -105,9 +112,10 @@ def load_module(
                 f"config.json makes it {list(parameter.shape)}"
             )
         whole = torch.cat(parts) if len(parts) > 1 else parts[0]
-        if not torch.isfinite(whole).all():
-            raise CheckpointError(f"{tensors.folder}: tensor {' + '.join(names)} holds values that are not finite")
+        # After the cast: what float32 holds may be beyond float16.
         loaded[name] = whole.to(device=device, dtype=dtype)
+        if not torch.isfinite(loaded[name]).all():
+            raise CheckpointError(f"{tensors.folder}: tensor {' + '.join(names)} holds values that are not finite")
     extra = sorted(name for name in unread if not ignored(name))
     if extra:
         raise CheckpointError(f"{tensors.folder}: tensor {extra[0]} is not part of this model ({len(extra)} such)")

@@ -35,6 +35,7 @@ class PromptTokenizer:
     """Encodes user text as ordinary characters only, and decodes ids to exactly their bytes.
 
     token_bytes: id -> its bytes, for every id of the file; b"" for ids of former added tokens and for holes.
+    longest_token: bytes of the longest; a text has at least its own bytes over that many tokens.
     missing_bytes: bytes that no token spells. `encode` leaves these out of the prompt (the library does;
     for the embedded tokenizer they are six control characters and what is not UTF-8 or unassigned).
     """
@@ -42,6 +43,7 @@ class PromptTokenizer:
     def __init__(self, tokenizer: Any, token_bytes: list[bytes]) -> None:
         self._tokenizer = tokenizer
         self.token_bytes = token_bytes
+        self.longest_token = max(map(len, token_bytes))  # bytes
         self.missing_bytes = frozenset(range(0x100)) - {piece[0] for piece in token_bytes if len(piece) == 1}
 
     @classmethod

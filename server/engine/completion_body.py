@@ -6,7 +6,6 @@ plain OpenAI clients work unchanged.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -202,7 +201,8 @@ def _number(
     value = body.get(name)
     if value is None:
         return default
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # A comparison also settles NaN, infinities, and whole numbers that no float can hold.
+    number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not low <= value <= high or (above and value == low):
         edge = "above" if above else "from"
         raise BadRequest(f"{name} must be a number {edge} {low:g} to {high:g}")

@@ -75,15 +75,19 @@ class EngineFiles:
         """The record an engine left, which may be of one that has died since; None when there is none."""
         try:
             found = json.loads(self.record.read_text(encoding="utf-8"))
-            return EngineRecord(
+            record = EngineRecord(
                 pid=int(found["pid"]),
                 address=str(found["address"]),
                 version=str(found["version"]),
                 started=float(found["started"]),
                 token_file=found.get("token_file"),
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return None
+        # What we never write is damage: then nothing is known, and an engine is looked for anew.
+        ours = record.address.startswith("unix:") or record.address.startswith("http://127.0.0.1:")
+        sound = ours and isinstance(record.token_file, str | None) and record.pid > 0
+        return record if sound else None
 
     def write_record(self, record: EngineRecord) -> None:
         """Put the record in place as a whole, readable by the user alone."""
@@ -102,7 +106,10 @@ class EngineFiles:
     def remove(self) -> None:
         """Take away what says that an engine runs. For the holder of the lock only."""
         for path in (self.record, self.token, self.directory / f"engine-{self.key}.sock"):
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise EngineError(f"{path} is in the way and cannot be removed: {error.strerror}") from error
 
 
 def endpoint_of(record: EngineRecord) -> Endpoint | None:

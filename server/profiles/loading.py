@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, get_args
+from urllib.parse import urlsplit
 
 from server import paths
 from server.errors import DflashError
@@ -117,7 +118,7 @@ def _engine(table: _Table) -> EngineSettings:
     dtype: Dtype = table.choice("dtype", get_args(Dtype), "auto")
     settings = EngineSettings(
         kind=kind,
-        address=table.text("address", ADDRESS, "an http://, https:// or unix:/ address"),
+        address=table.address("address"),
         token_file=table.path("token_file"),
         threads=table.integer("threads", 1, 1024),
         dtype=dtype,
@@ -203,7 +204,20 @@ class _Table:
 
     def text(self, key: str, pattern: re.Pattern[str] | None = None, meaning: str = "text") -> str | None:
         value = self._get(key, str, meaning)
-        if value is not None and (not value or (pattern and not pattern.fullmatch(value))):
+        if value is not None and (not value or "\0" in value or (pattern and not pattern.fullmatch(value))):
+            self.fail(key, f"must be {meaning}, not {value!r}")
+        return value
+
+    def address(self, key: str) -> str | None:
+        """Where an engine answers: http://, https:// or unix:/."""
+        meaning = "an http://, https:// or unix:/ address"
+        value = self.text(key, ADDRESS, meaning)
+        try:
+            # Reading the port is what finds a wrong one.
+            sound = value is None or value.startswith("unix:") or urlsplit(value).port != 0
+        except ValueError:
+            sound = False
+        if not sound:
             self.fail(key, f"must be {meaning}, not {value!r}")
         return value
 
@@ -256,7 +270,10 @@ class _Table:
             if not path.is_relative_to(root):
                 self.fail(key, f"must stay inside the {prefix} directory, not {value!r}")
             return path
-        return (self._file.parent / Path(value).expanduser()).resolve()
+        try:
+            return (self._file.parent / Path(value).expanduser()).resolve()
+        except RuntimeError as error:  # the home of a user that nobody is
+            self.fail(key, f"names a home directory that does not exist: {value!r}; {error}")
 
     def needed_path(self, key: str) -> Path:
         path = self.path(key)

@@ -49,7 +49,9 @@ NAME = "model.layers.2.mlp.up_proj.weight"
         (lambda t: t.pop(NAME), "tensor layers.2.mlp.up_proj.weight is missing"),
         (lambda t: t.update({"model.layers.2.mlp.extra": torch.ones(2)}), "layers.2.mlp.extra is not part of"),
         (lambda t: t.update({NAME: torch.ones(3, 48)}), "config.json makes it [128, 48]"),
-        (lambda t: t.update({NAME: t[NAME].to(torch.int8)}), "layers.2.mlp.up_proj.weight has type torch.int8"),
+        (lambda t: t.update({NAME: t[NAME].to(torch.int8)}), "layers.2.mlp.up_proj.weight has type int8"),
+        (lambda t: t.update({NAME: t[NAME].to(torch.float8_e4m3fn)}), "has type float8_e4m3fn"),
+        (lambda t: t.update({NAME: torch.tensor(1.0)}), "[64, 48] + [], config.json makes it"),
         (lambda t: t[NAME].__setitem__((0, 0), float("nan")), "not finite"),
     ],
 )
@@ -96,6 +98,40 @@ def test_a_draft_that_does_not_fit_its_target_is_refused(
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rms_norm_eps": "x"},
+        {"rms_norm_eps": float("nan")},
+        {"rms_norm_eps": -1.0},
+        {"rope_theta": "x"},
+        {"rope_scaling": 5},
+        {"layer_types": 5},
+        {"block_size": 1_000_000_000},
+        {"block_size": 1},
+        {"intermediate_size": 2**70},
+        {"num_key_value_heads": 1.5},
+        {"hidden_act": "gelu"},
+        {"attention_bias": True},
+        {"dflash": {"mask_token_id": "x"}},
+        {"dflash": {"mask_token_id": None}},
+        {"dflash": {"target_layer_ids": ["a", 1]}},
+        {"dflash": {"target_layer_ids": 5}},
+        {"dflash": {"target_layer_ids": [0, 0, 0]}},
+        {"dflash": {"target_layer_ids": [0.5, 1.5]}},
+        {"dflash": {"attention_value_scale": "x"}},
+    ],
+    ids=str,
+)
+def test_a_config_value_that_cannot_be_is_named(options: dict[str, Any], target: Target, tmp_path: Path) -> None:
+    key = next(iter(options.get("dflash", options)))
+    folder = tiny.write_draft(tmp_path / "draft")
+    (folder / "config.json").write_text(json.dumps(tiny.draft_config(**options)))
+    with pytest.raises(CheckpointError) as caught:
+        load_draft(folder, target)
+    assert key.replace("rope_scaling", "rope_parameters") in str(caught.value) and "\n" not in str(caught.value)
+
+
 def test_a_mask_embedding_that_is_no_plain_tensor_runs_no_code(target: Target, tmp_path: Path) -> None:
     class Attack:
         def __reduce__(self) -> tuple[Any, tuple[str]]:
@@ -115,6 +151,10 @@ def test_a_mask_embedding_that_is_no_plain_tensor_runs_no_code(target: Target, t
         ({"mask_token_id": 95, "embedding": torch.ones(47)}, "hidden size is 48"),
         ({"mask_token_id": 95, "embedding": torch.full((48,), torch.nan)}, "not finite"),
         ({"mask_token_id": 95}, "is not a mask embedding"),
+        ({"mask_token_id": float("inf"), "embedding": torch.ones(48)}, "is not a mask embedding"),
+        ({"mask_token_id": 95, "embedding": torch.ones(48).to_sparse()}, "must be a tensor of floats"),
+        ({"mask_token_id": 95, "embedding": torch.ones(48, dtype=torch.complex64)}, "must be a tensor of floats"),
+        ({"mask_token_id": 95, "embedding": [1.0] * 48}, "must be a tensor of floats"),
         ([1, 2], "is not a mask embedding"),
     ],
 )

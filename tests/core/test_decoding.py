@@ -287,6 +287,8 @@ def test_a_request_that_cannot_be_served_is_refused_in_one_line(pair: tuple[Path
         ({"prompt": [1], "temperature": -0.1}, "temperature"),
         ({"prompt": [1], "top_p": 0.0}, "top_p"),
         ({"prompt": [1], "block_size": 0}, "block_size"),
+        ({"prompt": [1], "heal": bytes([7])}, "cannot be spelled"),
+        ({"prompt": [1], "heal": b"a" * 2000}, "at most 1024"),
     ]:
         with pytest.raises(DFlashError) as caught:
             engine.submit(GenerationRequest(**({"max_tokens": 4} | options)))
@@ -294,11 +296,39 @@ def test_a_request_that_cannot_be_served_is_refused_in_one_line(pair: tuple[Path
     assert engine.step() is None
 
 
-def test_a_failing_request_ends_alone(pair: tuple[Path, Path]) -> None:
+def test_a_failing_request_ends_alone(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     engine = load(pair)
     prompt = prompts(1)[0]
-    broken = engine.submit(GenerationRequest(prompt=prompt, max_tokens=8, heal=bytes([7])))
-    sound = engine.submit(GenerationRequest(prompt=prompt, max_tokens=8))
-    tokens = run(engine, sound)
-    assert broken.finish == "error" and "cannot be spelled" in broken.error
-    assert tokens == generate(load(pair), prompt, 8)
+    original = engine.decoder.round
+
+    def fail_once(*args: Any) -> Any:  # a fault put in: the core has none that a request can bring about
+        monkeypatch.setattr(engine.decoder, "round", original)
+        raise RuntimeError("first line\nsecond line")
+
+    monkeypatch.setattr(engine.decoder, "round", fail_once)
+    broken = engine.submit(GenerationRequest(prompt=prompt, max_tokens=8))
+    while broken.finish is None:
+        engine.step()
+    assert broken.finish == "error" and broken.error == "first line"
+    assert generate(engine, prompt, 8) == generate(load(pair), prompt, 8)
+
+
+def test_an_urgent_request_takes_the_session_of_a_less_urgent_one_which_goes_on_later(pair: tuple[Path, Path]) -> None:
+    engine, alone = load(pair, sessions=2), load(pair)
+    texts: dict[int, list[int]] = {}
+
+    def step() -> None:
+        done = engine.step()
+        if done and done.block:
+            texts.setdefault(done.generation.number, []).extend(done.block.tokens)
+
+    patient = [engine.submit(GenerationRequest(prompt=p, max_tokens=40, priority=2)) for p in prompts(3)]
+    for _ in range(12):
+        step()
+    urgent = engine.submit(GenerationRequest(prompt=prompts(4)[3], max_tokens=4, priority=0))
+    step()
+    assert urgent.session is not None, "it waited for one unit at most"
+    while not all(g.finish for g in (*patient, urgent)):
+        step()
+    for generation, prompt, length in zip((*patient, urgent), prompts(4), (40, 40, 40, 4), strict=True):
+        assert texts[generation.number] == generate(alone, prompt, length)

@@ -93,7 +93,12 @@ class ResidentBackend:
 
         assert self._loaded is not None, "the app submits only while the state is ready"
         engine, tokenizer = self._loaded.engine, self._loaded.tokenizer
-        prompt = request.prompt if isinstance(request.prompt, list) else tokenizer.encode(request.prompt)
+        prompt = request.prompt
+        if isinstance(prompt, str):
+            # This is the event loop: a text that cannot fit must not be tokenised here for a minute first.
+            if len(prompt.encode()) > engine.sessions.context * tokenizer.longest_token:
+                raise BadRequest(f"the prompt is longer than the {engine.sessions.context} tokens the context holds")
+            prompt = tokenizer.encode(prompt)
         stop_ids = self._profile.prompt.stop_ids if self._profile.prompt else ()
         try:
             wanted = GenerationRequest(
