@@ -209,6 +209,7 @@ async def test_no_tokens_wanted_only_prefills(client: EngineClient) -> None:
         ({"prompt": "", "max_tokens": 1.5}, "max_tokens must be an integer of at least 0"),
         ({"prompt": "", "temperature": "hot"}, "temperature must be a number from 0 to 10"),
         ({"prompt": "", "temperature": float("nan")}, "temperature must be a number from 0 to 10"),
+        ({"prompt": "", "temperature": 10**400}, "temperature must be a number from 0 to 10"),
         ({"prompt": "", "top_p": 0}, "top_p must be a number above 0 to 1"),
         ({"prompt": "", "seed": "x"}, "seed must be an integer"),
         ({"prompt": "", "stop": ""}, "stop must be a non-empty string or a list of them"),

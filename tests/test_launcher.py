@@ -111,7 +111,20 @@ async def test_a_killed_engine_is_started_anew(profile: Profile) -> None:
     await client.aclose()
 
 
-@pytest.mark.parametrize("record", ["", "{", "[]", '{"pid": "x"}', '{"pid": 1}'])
+BROKEN_RECORDS = [
+    "",
+    "{",
+    "[]",
+    '{"pid": "x"}',
+    '{"pid": 1}',
+    '{"pid": 1e999, "address": "unix:/x", "version": "0", "started": 0}',
+    '{"pid": 1, "address": "foo", "version": "0", "started": 0}',
+    '{"pid": 1, "address": "http://[bad", "version": "0", "started": 0}',
+    '{"pid": 1, "address": "unix:/x", "version": "0", "started": 0, "token_file": 5}',
+]
+
+
+@pytest.mark.parametrize("record", BROKEN_RECORDS)
 async def test_a_broken_record_of_a_dead_engine_does_no_harm(profile: Profile, record: str) -> None:
     files = EngineFiles.of(profile)
     files.record.write_text(record)
