@@ -1,15 +1,16 @@
-"""The client's `initializationOptions`, read once into a typed object.
+"""What the user may set: one typed object, from the user's own file and the client's `initializationOptions`.
 
-They are the user's own settings for this client. Nothing is ever read from `workspace/configuration`,
-where a folder that the user merely opened could speak.
+The options win over the file. `workspace/configuration`, where a folder that the user merely opened can
+speak, may only disable and exclude.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
 from server.profiles import DEFAULT_PROFILE
@@ -26,7 +27,7 @@ class Settings:
 
     profile: a name, or the path of a .toml file. enable: whether completions are offered.
     exclude: globs of files, by their path in the workspace or by their name, that are never completed.
-    surface: how completions are offered; None leaves it to what the client declares. Only "inline" so far.
+    surface: how completions are offered; None leaves it to what the client declares.
     """
 
     profile: str = DEFAULT_PROFILE
@@ -40,14 +41,38 @@ class Settings:
         globs = [glob.removeprefix("**/") for glob in self.exclude]
         return any(fnmatchcase(name, glob) for glob in globs for name in names)
 
+    def narrowed(self, configuration: object) -> Settings:
+        """These settings as a workspace's configuration narrows them: it can switch off and exclude, no more."""
+        if not isinstance(configuration, Mapping):
+            return self
+        exclude = configuration.get("exclude")
+        more = exclude if isinstance(exclude, list) and _is_texts(exclude) else ()
+        enable = self.enable and configuration.get("enable") is not False
+        return replace(self, enable=enable, exclude=tuple(dict.fromkeys((*self.exclude, *more))))
 
-def read_settings(options: object) -> tuple[Settings, list[str]]:
-    """The settings, and in a few words each thing that is wrong with the options; defaults stand in for those."""
-    if options is None:
+
+def read_user_file(path: Path) -> tuple[Settings, list[str]]:
+    """The settings of the user's own TOML file; without one, defaults."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
         return Settings(), []
+    except (OSError, ValueError):  # ValueError: neither TOML nor UTF-8
+        return Settings(), [f"{path} cannot be read as TOML"]
+    settings, problems = read_settings(found)
+    return settings, [f"{problem} in {path}" for problem in problems]
+
+
+def read_settings(options: object, settings: Settings | None = None) -> tuple[Settings, list[str]]:
+    """The settings, and in a few words each thing that is wrong with the options.
+
+    `settings`, or the defaults, stand in for what is wrong or not given.
+    """
+    found, problems = settings or Settings(), []
+    if options is None:
+        return found, []
     if not isinstance(options, Mapping):
-        return Settings(), ["initializationOptions must be an object"]
-    found, problems = Settings(), []
+        return found, ["initializationOptions must be an object"]
     for key, value in options.items():
         if key in _PASSED_OVER:
             continue

@@ -51,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
 async def _run(args: argparse.Namespace) -> int:
     from server.cli.stream_view import StreamView
     from server.completion.engine_link import LinkListener
-    from server.completion.service import CompletionOptions, CompletionService
+    from server.completion.request import CompletionOptions
+    from server.completion.service import CompletionService
     from server.completion.surroundings import surroundings
     from server.documents.positions import Position
     from server.profiles import load_profile
@@ -75,7 +76,7 @@ async def _run(args: argparse.Namespace) -> int:
         if view is not None:
             view.end(_numbers(result))
         if args.compare:
-            comparison = await _compare(service, site)
+            comparison = await _compare(service, document, site)
     finally:
         await service.aclose()
     if args.json:
@@ -128,12 +129,11 @@ class _Progress:
             print(f"engine: {health.reason}", file=sys.stderr, flush=True)
 
 
-async def _compare(service: CompletionService, site: Surroundings) -> Comparison:
+async def _compare(service: CompletionService, document: Document, site: Surroundings) -> Comparison:
     from server.completion.comparison import compare
-    from server.completion.service import CompletionOptions
 
     client = await service.link.connect()
-    request = service.request(site, service.prompt(site), CompletionOptions())
+    request = service.submission.request(site.spot, await service.prompt(document, site.place, site.spot))
     return await compare(service.profile, client, request, on_health=_Progress())
 
 

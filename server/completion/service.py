@@ -1,25 +1,29 @@
-"""Completions for one editor window: one generation per document, newer requests before older ones."""
+"""Completions for one editor window: of what is shown, of the cache, of what runs, or of the engine, in this order."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import hashlib
-import secrets
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
-from asyncio_throttle import Throttler
-
+from server.completion.acceptance import Acceptance
+from server.completion.alternatives import alternatives
+from server.completion.cache import CompletionCache
+from server.completion.document_completion import DocumentCompletion
 from server.completion.engine_link import EngineLink, LinkListener
-from server.completion.fit import cursor_range, fit
-from server.completion.generation import Generation, Growth
-from server.completion.result import SUPERSEDED, CompletionResult, Stats, empty
+from server.completion.generated import Generated
+from server.completion.generation import Generation
+from server.completion.measuring import Pace, Recent
+from server.completion.request import CompletionOptions, Growth, Request
+from server.completion.result import CompletionResult
+from server.completion.shown import Shown
+from server.completion.speculation import spot_if_accepted
+from server.completion.spot import Spot
+from server.completion.submission import MakePrompt, Submission
 from server.completion.surroundings import Surroundings, surroundings
+from server.completion.warm_up import PAUSE_S, WarmUp
 from server.context.prompt import Prompt, PromptBuilder
 from server.documents.document import Document, Place
-from server.engine.client import CompletionStream, EngineClient
+from server.engine.client import EngineClient
 from server.engine.protocol import (
     CompletionRequest,
     DraftMode,
@@ -29,32 +33,6 @@ from server.engine.protocol import (
     EngineUnavailable,
 )
 from server.profiles import Profile
-
-SUBMISSIONS_PER_S = 20  # more keys than this a second nobody types; a client gone wild is held back
-SUMMARY_S = 2.0  # how long the engine may take to end a generation whose boundary was found
-TEXT_MAX_TOKENS = 256  # for profiles that send text, which have no limit of their own
-RECENT = 20  # completions whose numbers the status shows
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompletionOptions:
-    """How one completion is made.
-
-    exact_stats: wait for the engine's own numbers, a round longer.
-    raise_errors: raise an EngineError instead of answering with nothing and its text as the reason.
-    """
-
-    draft: DraftMode = "auto"
-    exact_stats: bool = False
-    raise_errors: bool = False
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How fast the last completions were; 0.0 before the first."""
-
-    acceptance_length: float = 0.0
-    tokens_per_s: float = 0.0
 
 
 class CompletionService:
@@ -73,20 +51,17 @@ class CompletionService:
         self.profile = profile
         self.prompts = PromptBuilder(profile)
         self.link = EngineLink(profile, listener or LinkListener())
-        self.accepted = 0
-        self._client_id = secrets.token_hex(8)
-        self._throttler = Throttler(rate_limit=SUBMISSIONS_PER_S)
-        self._running: dict[str, asyncio.Task[CompletionResult]] = {}
-        self._endings: set[asyncio.Task[None]] = set()
-        self._recent: deque[Stats] = deque(maxlen=RECENT)
+        self.submission = Submission(self.link)
+        self.cache = CompletionCache()
+        self.acceptance = Acceptance()
+        self._documents: dict[str, DocumentCompletion] = {}
+        self._warm_up = WarmUp()
+        self._recent = Recent()
         self._on_pace = on_pace
 
     @property
     def pace(self) -> Pace:
-        rounds = sum(stats.rounds for stats in self._recent)
-        tokens = sum(stats.tokens for stats in self._recent)
-        seconds = sum(stats.tokens / stats.tokens_per_s for stats in self._recent if stats.tokens_per_s)
-        return Pace(round(tokens / rounds, 2) if rounds else 0.0, round(tokens / seconds, 1) if seconds else 0.0)
+        return self._recent.pace
 
     async def complete(
         self,
@@ -98,129 +73,174 @@ class CompletionService:
     ) -> CompletionResult:
         """The completion at a place of the document as it is now.
 
-        A request for the same document that still runs is superseded: its answer is empty, finish
-        "cancelled". Cancelling this call ends the generation at the engine.
+        A request for the same document that still waits is superseded: its answer is empty, finish
+        "cancelled". When this call is cancelled, its generation ends unless another request agrees with it.
         """
         site = surroundings(document, place, path, self.prompts.limit)
-        older = self._running.get(site.uri)
-        if older is not None:
-            older.cancel()
-        work = asyncio.get_running_loop().create_task(
-            self._complete(site, options or CompletionOptions(), on_growth), name="completion"
-        )
-        self._running[site.uri] = work
-        try:
-            await asyncio.wait({work})
-        finally:
-            # Reached with the work still running only when the client cancelled.
-            if not work.done():
-                work.cancel()
-                await asyncio.wait({work})
-            if self._running.get(site.uri) is work:
-                del self._running[site.uri]
-        if work.cancelled():
-            return empty(cursor_range(site), SUPERSEDED, finish="cancelled")
-        return work.result()
+        return await self._answer(document, Request(site, options or CompletionOptions(), on_growth))
 
-    def prompt(self, site: Surroundings) -> Prompt:
-        """What the engine is shown at a site."""
-        return self.prompts.build(site.before, site.path, site.language)
+    async def complete_several(
+        self, document: Document, place: Place, path: str, on_growth: Callable[[Growth], None] | None = None
+    ) -> list[CompletionResult]:
+        """The completion, and sampled ones that differ from it: for a request that the user made by hand."""
+        request = Request(surroundings(document, place, path, self.prompts.limit), CompletionOptions(), on_growth)
+        results = [await self._answer(document, request)]
+        client = self.link.client
+        if not results[0].text or client is None:
+            return results
+        state = self._documents[document.uri]
+        make_prompt = self._prompt_maker(document, place)
+        for text in await alternatives(request, state, self.submission, client, self.prompts, make_prompt):
+            result = replace(results[0], text=request.fitted(text).text, range=request.fitted(text).range)
+            if text and result.text not in [each.text for each in results]:
+                results.append(result)
+        return results
+
+    async def _answer(self, document: Document, request: Request) -> CompletionResult:
+        state = self._documents.setdefault(document.uri, DocumentCompletion())
+        running = state.meet(request.site.spot)
+        refusal = self.refusal(document, request.site, request.options)
+        if refusal:
+            return request.nothing(refusal)
+        left = state.shown.typed_through(request.site.spot) if state.shown is not None else None
+        result = self._of_what_is_shown(left, request)
+        result = result or self._of_the_cache(state, request, document)
+        result = result or await self._of_the_engine(state, running, request, document)
+        if result.finish != "cancelled":
+            state.shown = request.shown
+            self.acceptance.answered(document.uri, request.site.language.name, left, result.text)
+        return result
+
+    def refusal(self, document: Document, site: Surroundings, options: CompletionOptions) -> str:
+        """Why nothing is offered at a site of the document; "" when something is."""
+        return ""
+
+    async def prompt(self, document: Document, place: Place, spot: Spot) -> Prompt:
+        """What the engine is shown at a spot; `place`: in the document, at the spot or near before it."""
+        return self.prompts.build(spot.before, spot.path, spot.cursor.language)
+
+    def edited(self, document: Document, places: list[Place], path: str) -> None:
+        """The document has changed, and the cursor is probably at one of the places, the likeliest first."""
+        self.submission.pacing.key()
+        state = self._documents.get(document.uri)
+        if state is not None and state.running is not None:
+            state.edited([surroundings(document, place, path, self.prompts.limit).spot for place in places])
+        self.warm_up(document, places[0], path, after_s=PAUSE_S)
+
+    def warm_up(self, document: Document, place: Place, path: str, after_s: float = 0.0) -> None:
+        """Prefill the prompt at a place, unless somebody asks for a text before `after_s` is over."""
+
+        async def request() -> CompletionRequest:
+            spot = surroundings(document, place, path, self.prompts.limit).spot
+            return self.submission.request(spot, await self.prompt(document, place, spot))
+
+        if self.link.client is not None:
+            self._warm_up.begin(self.link.client, request, after_s)
+
+    def closed(self, uri: str) -> None:
+        """A document was closed: nothing runs for it any more."""
+        state = self._documents.pop(uri, None)
+        if state is not None:
+            state.abort()
+        self.acceptance.closed(uri)
 
     async def aclose(self) -> None:
         """End everything of this window; the engine goes on for others."""
-        tasks = [*self._running.values(), *self._endings]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        self._warm_up.end()
+        await self.submission.aclose()
         await self.link.aclose()
 
-    async def _complete(
-        self,
-        site: Surroundings,
-        options: CompletionOptions,
-        on_growth: Callable[[Growth], None] | None,
+    def _of_what_is_shown(self, left: Shown | None, request: Request) -> CompletionResult | None:
+        if left is None or not left.text or request.options.exact_stats:
+            return None
+        return request.answer_with(left.text, left.finish, left.reason, request.stopwatch.stats(self.link.health))
+
+    def _of_the_cache(self, state: DocumentCompletion, request: Request, document: Document) -> CompletionResult | None:
+        found = None if request.options.exact_stats else self.cache.find(request.site.spot)
+        if found is None:
+            return None
+        generated, reader = found
+        if state.running is None:
+            self._speculate(state, generated, document, request.site.place)
+        return request.answer(generated, reader.read(generated), request.stopwatch.stats(self.link.health))
+
+    async def _of_the_engine(
+        self, state: DocumentCompletion, running: Generation | None, request: Request, document: Document
     ) -> CompletionResult:
         client = self.link.client
         if client is None:
             self.link.launch()
-            return empty(cursor_range(site), self.link.reason)
-        prompt = self.prompt(site)
-        generation = Generation(site, prompt, self.prompts, on_growth)
-        async with self._throttler:
-            try:
-                return await self._generate(client, site, self.request(site, prompt, options), generation, options)
-            except EngineError as error:
-                if options.raise_errors:
-                    raise
-                reason = await self._reason(client, error)
-                return empty(cursor_range(site), reason, generation.stats(self.link.health, None))
+            return request.nothing(self.link.reason)
+        self._warm_up.end()
+        piece = None
+        if running is not None:
+            piece = await request.follow(running)
+        if running is None or piece is None or piece.finish is None:
+            running = self._begin(state, request, client, document)
+            piece = await request.follow(running)
+        stats = request.stopwatch.stats(self.link.health, running)
+        if running.failure is not None:
+            piece = replace(piece, finish="cancelled", reason=self._reason(running.failure, request.options))
+        return request.answer(running.generated, piece, stats)
 
-    async def _reason(self, client: EngineClient, error: EngineError) -> str:
-        """What a failure is called in an empty answer; an engine that is not there is looked for again."""
-        if not isinstance(error, EngineLoading | EngineUnavailable | EngineStalled):
-            return str(error)
-        await self.link.lost(client, error.health.reason if isinstance(error, EngineLoading) else str(error))
-        return self.link.reason
-
-    async def _generate(
-        self,
-        client: EngineClient,
-        site: Surroundings,
-        request: CompletionRequest,
-        generation: Generation,
-        options: CompletionOptions,
-    ) -> CompletionResult:
-        async with contextlib.AsyncExitStack() as leaving:
-            stream = await leaving.enter_async_context(client.stream(request))
-            outcome = await generation.read(stream)
-            self.link.succeeded()
-            if stream.summary is None and options.exact_stats:
-                await self._end(stream)
-            stats = generation.stats(self.link.health, stream.summary)
-            if stream.summary is None:
-                # The answer does not wait for the engine's numbers; the status gets them later.
-                self._keep_until_ended(stream, generation, leaving.pop_all())
-            else:
-                self._note(stats)
-        if not outcome.text:
-            return empty(cursor_range(site), outcome.reason, stats)
-        insertion = fit(outcome.text, site)
-        return CompletionResult(insertion.text, insertion.range, outcome.finish, outcome.reason, stats)
-
-    def request(self, site: Surroundings, prompt: Prompt, options: CompletionOptions) -> CompletionRequest:
-        """What is asked of the engine for a site."""
-        return CompletionRequest(
-            prompt=prompt.content,
-            max_tokens=prompt.max_tokens or TEXT_MAX_TOKENS,
-            stop_token_ids=prompt.stop_ids,
+    def _begin(
+        self, state: DocumentCompletion, request: Request, client: EngineClient, document: Document
+    ) -> Generation:
+        site, options = request.site, request.options
+        generation = self._submit(
+            state,
+            Generation(site.spot, self.prompts, goes_past=not options.exact_stats),
+            client,
+            document,
+            site.place,
             draft=options.draft,
-            session=hashlib.sha256(site.uri.encode()).hexdigest()[:16],
-            client=self._client_id,
-            heal=prompt.heal,
+            delay_s=self.submission.pacing.delay(site.uri, site.place.line),
         )
+        return generation
 
-    def _keep_until_ended(
-        self, stream: CompletionStream, generation: Generation, leaving: contextlib.AsyncExitStack
-    ) -> None:
-        async def ending() -> None:
-            async with leaving:
-                await self._end(stream)
-                if stream.summary is not None:
-                    self._note(generation.stats(self.link.health, stream.summary))
+    def _submit(
+        self,
+        state: DocumentCompletion,
+        generation: Generation,
+        client: EngineClient,
+        document: Document,
+        place: Place,
+        *,
+        draft: DraftMode = "auto",
+        delay_s: float = 0.0,
+    ) -> Generation:
+        def ended() -> None:
+            self.cache.put(generation.generated)
+            if self._recent.note(generation):
+                self._on_pace()
+            if not generation.speculative and state.running is None:
+                self._speculate(state, generation.generated, document, place)
 
-        task = asyncio.get_running_loop().create_task(ending(), name="end of a generation")
-        self._endings.add(task)
-        task.add_done_callback(self._endings.discard)
+        before = state.begin(generation)
+        generation.on_end = ended
+        self.submission.begin(
+            generation, client, self._prompt_maker(document, place), draft=draft, after=before, delay_s=delay_s
+        )
+        return generation
 
-    def _note(self, stats: Stats) -> None:
-        self._recent.append(stats)
-        self._on_pace()
+    def _prompt_maker(self, document: Document, place: Place) -> MakePrompt:
+        async def make_prompt(spot: Spot) -> Prompt:
+            return await self.prompt(document, place, spot)
 
-    async def _end(self, stream: CompletionStream) -> None:
-        """Tell the engine that the boundary was found, and wait for its summary."""
-        with contextlib.suppress(EngineError, TimeoutError):
-            async with asyncio.timeout(SUMMARY_S):
-                await stream.cancel()
-                async for _ in stream:
-                    pass
+        return make_prompt
+
+    def _speculate(self, state: DocumentCompletion, generated: Generated, document: Document, place: Place) -> None:
+        """Generate as if the unit had been accepted, where nothing was generated past it."""
+        spot, client = spot_if_accepted(generated), self.link.client
+        if spot is None or client is None or self.cache.find(spot) is not None:
+            return
+        generation = Generation(spot, self.prompts, goes_past=False, speculative=True)
+        self._submit(state, generation, client, document, place)
+
+    def _reason(self, failure: Exception, options: CompletionOptions) -> str:
+        """What a failure is called in an answer. Raises it when it is no failure of the engine's."""
+        if options.raise_errors or not isinstance(failure, EngineError):
+            raise failure
+        if isinstance(failure, EngineLoading | EngineUnavailable | EngineStalled):
+            return self.link.reason
+        return str(failure)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from server.completion.boundaries.boundary import CursorText, indentation
+from server.completion.spot import Spot
 from server.context.languages import Language, language_for
 from server.context.prompt import TextBefore
 from server.documents.document import Document, Place
@@ -42,6 +43,11 @@ class Surroundings:
     encoding: Encoding
     cursor: CursorText
     before: TextBefore
+
+    @property
+    def spot(self) -> Spot:
+        """The place as generated texts know it."""
+        return Spot(self.uri, self.path, self.cursor, self.before)
 
 
 def surroundings(document: Document, place: Place, path: str, prompt_limit: int) -> Surroundings:
