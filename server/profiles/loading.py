@@ -137,7 +137,7 @@ def _engine(table: _Table) -> EngineSettings:
 
 
 def _target(table: _Table) -> ModelSource:
-    source = ModelSource(path=table.needed_path("path"), revision=table.text("revision"))
+    source = ModelSource(path=table.needed_path("path"), name=table.text("name"), revision=table.text("revision"))
     table.end()
     return source
 
@@ -145,6 +145,7 @@ def _target(table: _Table) -> ModelSource:
 def _draft(table: _Table) -> ModelSource:
     source = ModelSource(
         path=table.needed_path("path"),
+        name=table.text("name"),
         revision=table.text("revision"),
         rotary_base=table.number("rotary_base", 1.0, 1e12),
     )

@@ -37,9 +37,13 @@ class EngineSettings:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A checkpoint directory (safetensors and config.json). rotary_base replaces the draft's own."""
+    """A checkpoint directory (safetensors and config.json), and what it is called where a person reads it.
+
+    rotary_base replaces the draft's own.
+    """
 
     path: Path
+    name: str | None = None
     revision: str | None = None
     rotary_base: float | None = None
 

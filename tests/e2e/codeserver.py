@@ -23,6 +23,7 @@ EDITOR_SETTINGS: Mapping[str, object] = {
     "security.workspace.trust.enabled": False,
     "telemetry.telemetryLevel": "off",
     "window.commandCenter": False,
+    "workbench.activityBar.location": "hidden",
     "workbench.colorTheme": "Default Light Modern",
     "workbench.layoutControl.enabled": False,
     "workbench.secondarySideBar.defaultVisibility": "hidden",

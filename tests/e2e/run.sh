@@ -11,4 +11,4 @@ prove() { "$cache/driver/bin/python" tests/e2e/vscode.py "$@"; }
 prove --profile replay --function free_port --typed 6 --picture build/e2e/statement.png
 prove --profile replay --function cache_dir --typed 0 --picture build/e2e/body.png
 .venv/bin/dflash-lsp fetch embedded
-prove --profile embedded --function cache_dir --typed 0 --picture build/e2e/embedded.png
+prove --profile embedded --file server/profiles/loading.py --function end --typed 0 --picture build/e2e/embedded.png

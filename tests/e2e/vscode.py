@@ -94,6 +94,7 @@ def open_file(page: Page, address: str, name: str) -> None:
     page.goto(address)
     page.locator(f'.explorer-folders-view .monaco-list-row[aria-label*="{name}"]').dblclick(timeout=60_000)
     page.locator(".editor-instance .monaco-editor .view-lines").click(timeout=30_000)
+    page.keyboard.press("Control+b")  # the side bar has done its part
 
 
 def wait_for_status(page: Page, wanted: str, limit_s: float) -> str:
@@ -132,14 +133,6 @@ def complete(page: Page, cut: Cut, limit_s: float) -> str:
         seen = now
         page.wait_for_timeout(700)
     return seen
-
-
-def take_picture(page: Page, path: Path) -> None:
-    """The window with the ghost text and the open language status."""
-    page.locator('[id="status.languageStatus"]').hover()
-    page.wait_for_timeout(1_000)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=path)
 
 
 def accept_and_save(page: Page, file: Path, before: str) -> str:
@@ -185,49 +178,65 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def packaged_extension() -> Path:
+    version = json.loads((ROOT / "vscode-extension/package.json").read_text(encoding="utf-8"))["version"]
+    extension = ROOT / f"vscode-extension/dflash-lsp-{version}.vsix"
+    if not extension.exists():
+        raise SystemExit(f"no {extension.name} in vscode-extension: run `npm run package` first")
+    return extension
+
+
+def prove(page: Page, address: str, file: Path, cut: Cut, picture: Path) -> tuple[str, str, str]:
+    """Completes the cut in the open page and returns the saved file, the ghost text and the status."""
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        open_file(page, address, file.name)
+        wait_for_status(page, READY, limit_s=120)
+        ghost = complete(page, cut, limit_s=120)
+        status = wait_for_status(page, READY, limit_s=10)
+    finally:
+        page.screenshot(path=picture)  # with the ghost text, and the status still open
+    return accept_and_save(page, file, cut.remaining), ghost, status
+
+
 def main() -> int:
     options = parse_arguments()
-    extension = next((ROOT / "vscode-extension").glob("*.vsix"), None)
-    if not extension:
-        raise SystemExit("no .vsix in vscode-extension: run `npm run package` first")
     if not os.access(options.server, os.X_OK):
         raise SystemExit(f"no server at {options.server}: install the project first, or name one with --server")
+    extension = packaged_extension()
     replayed = options.profile == "replay"
     cut = cut_function((ROOT / options.file).read_text(encoding="utf-8"), options.function, options.typed)
 
     # A short path: the engine's socket lives under it.
     with tempfile.TemporaryDirectory(prefix="dflash-e2e-", dir="/tmp", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        workspace = folder / "workspace"
-        workspace.mkdir()
-        file = workspace / options.file.name
+        file = folder / "workspace" / options.file.name
+        file.parent.mkdir()
         file.write_text(cut.remaining, encoding="utf-8")
         (folder / "run").mkdir(mode=0o700)
         profile = str(write_replay_profile(folder, cut)) if replayed else options.profile
-        # An engine of our own, whatever else runs on this machine.
-        environment = {"XDG_RUNTIME_DIR": str(folder / "run"), "XDG_CONFIG_HOME": str(folder / "config")}
+        # An engine of our own, whatever else runs on this machine; the models stay where they are.
+        environment = {
+            "XDG_RUNTIME_DIR": str(folder / "run"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "XDG_STATE_HOME": str(folder / "data/logs/state"),
+        }
         settings = {"dflash.server.command": str(options.server), "dflash.profile": profile}
         try:
             with (
-                code_server(workspace, folder / "data", extension, settings, environment) as address,
+                code_server(file.parent, folder / "data", extension, settings, environment) as address,
                 sync_playwright() as driver,
             ):
                 browser = driver.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
                 page = browser.new_page(viewport={"width": 1000, "height": 620})
-                try:
-                    open_file(page, address, file.name)
-                    wait_for_status(page, READY, limit_s=120)
-                    ghost = complete(page, cut, limit_s=120)
-                    status = wait_for_status(page, READY, limit_s=10)
-                finally:
-                    take_picture(page, options.picture)
-                saved = accept_and_save(page, file, cut.remaining)
+                saved, ghost, status = prove(page, address, file, cut, options.picture)
                 browser.close()
             check(saved, cut, ghost, replayed)
         except BaseException:
             kept = options.picture.parent / "logs"
-            shutil.copytree(folder / "data/logs", kept, dirs_exist_ok=True)
-            print(f"the editor's logs are kept in {kept}", file=sys.stderr)
+            if (folder / "data/logs").exists():
+                shutil.copytree(folder / "data/logs", kept, dirs_exist_ok=True)
+                print(f"the editor's logs are kept in {kept}", file=sys.stderr)
             raise
         finally:
             subprocess.run(

@@ -11,7 +11,7 @@ import { serialised } from "./serial";
 import { ServerProcess } from "./serverProcess";
 import { readSettings, SECTION, type Settings } from "./settings";
 import type { Status } from "./status";
-import { parseEngineStatus } from "./statusText";
+import { parseEngineStatus, summarise } from "./statusText";
 
 /** `initialize` takes about a second; a slow disk may make it many. */
 const START_LIMIT_MS = 60_000;
@@ -22,6 +22,7 @@ export class Server {
   private retry: NodeJS.Timeout | undefined;
   private ended = false;
   private told = "";
+  private summary = "";
   private readonly budget = new RestartBudget();
   private readonly renew = serialised(() => this.stopAndStart());
 
@@ -82,7 +83,12 @@ export class Server {
     this.client = createClient(server, settings, this.log, {
       onStatus: (params) => {
         const status = parseEngineStatus(params);
-        if (status) this.status.setEngine(status);
+        if (!status) return;
+        this.status.setEngine(status);
+        if (this.summary !== summarise(status)) {
+          this.summary = summarise(status);
+          this.log.info(`Engine: ${this.summary}`);
+        }
       },
       onActivity: (params) => this.status.setBusy(params?.busy === true),
     });

@@ -48,80 +48,82 @@ export function parseEngineStatus(params: unknown): EngineStatus | undefined {
   };
 }
 
+// VS Code shows text, detail and "Show logs" on one line of 500 px that neither wraps nor scrolls: what does not fit
+// pushes the rest out of sight. So many characters leave room for the link.
+const ROOM = 62;
+
 export function describeServer(state: ServerState): StatusText {
   switch (state.kind) {
     case "disabled":
-      return {
-        text: "DFlash: off",
-        detail: "Completions are disabled",
-        severity: "information",
-        busy: false,
-      };
+      return say("DFlash: off", ["completions are disabled"]);
     case "starting":
-      return { text: "DFlash: starting", detail: "Starting the server", severity: "information", busy: true };
+      return say("DFlash: starting", ["starting the server"], { busy: true });
     case "running":
-      return { text: "DFlash", detail: "The server is running", severity: "information", busy: false };
+      return say("DFlash", ["the server is running"]);
     case "failed":
-      return { text: "DFlash: failed", detail: state.reason, severity: "error", busy: false };
+      return say("DFlash: failed", [state.reason], { severity: "error" });
   }
 }
 
 /** `busy` is true while a completion is being made. */
 export function describeEngine(status: EngineStatus, busy: boolean): StatusText {
-  const pair = modelPair(status);
-  const title = pair ? `DFlash: ${pair}` : "DFlash";
+  const { reason } = status;
   switch (status.state) {
     case "loading": {
       const percent = status.progress === undefined ? "" : ` ${Math.floor(status.progress * 100)} %`;
-      return {
-        text: `DFlash: loading${percent}`,
-        detail: sentence(pair, status.reason),
-        severity: "information",
-        busy: true,
-      };
+      return say(`DFlash: loading${percent}`, [reason, shortPair(status)], { busy: true });
     }
     case "ready":
-      return {
-        text: title,
-        detail: sentence(figures(status), silence(status)),
-        severity: "information",
-        busy,
-      };
+      // A reason while the engine is ready is the reason why the last answer was empty.
+      return say(title(status), [reason && `nothing offered: ${reason}`, ...figures(status)], { busy });
     case "degraded":
-      return {
-        text: title,
-        detail: sentence("degraded", status.reason, figures(status)),
-        severity: "warning",
-        busy,
-      };
+      return say(title(status), [reason ?? "degraded", ...figures(status)], { severity: "warning", busy });
     case "failed":
-      return {
-        text: "DFlash: failed",
-        detail: sentence(status.reason, pair),
-        severity: "error",
-        busy: false,
-      };
+      return say("DFlash: failed", [reason, shortPair(status)], { severity: "error" });
   }
 }
 
-function modelPair(status: EngineStatus): string {
-  if (!status.target) return status.profile ?? "";
-  return status.draft ? `${status.target} + ${status.draft}` : `${status.target}, no draft`;
+/** State and full names, for the log; the same for all statuses that differ in figures only. */
+export function summarise(status: EngineStatus): string {
+  const pair = [status.target, status.draft].filter(Boolean).join(" + ");
+  const failing = status.state === "failed" || status.state === "degraded";
+  return [status.state, status.profile && `profile ${status.profile}`, pair, failing && status.reason]
+    .filter(Boolean)
+    .join(", ");
 }
 
-/** A reason while the engine is ready is the reason why the last answer was empty. */
-function silence(status: EngineStatus): string {
-  return status.reason ? `last answer empty: ${status.reason}` : "";
+function say(
+  text: string,
+  details: (string | undefined)[],
+  { severity = "information", busy = false }: Partial<Pick<StatusText, "severity" | "busy">> = {},
+): StatusText {
+  let detail = "";
+  for (const part of details.filter((each) => each !== undefined && each !== "")) {
+    const longer = detail ? `${detail} · ${part}` : clip(`${part}`, ROOM - text.length);
+    if (text.length + longer.length <= ROOM) detail = longer;
+  }
+  return { text, detail, severity, busy };
 }
 
-function figures(status: EngineStatus): string {
+function title(status: EngineStatus): string {
+  const pair = shortPair(status);
+  return pair ? `DFlash: ${pair}` : "DFlash";
+}
+
+/** The draft of a target has no name of its own worth the room. */
+function shortPair(status: EngineStatus): string {
+  if (!status.target) return clip(status.profile ?? "", 30);
+  return `${clip(status.target, 24)}${status.draft ? " + draft" : ", no draft"}`;
+}
+
+function figures(status: EngineStatus): string[] {
+  const said: string[] = [];
   // An engine that has completed nothing yet reports 0.
-  const acceptance = status.acceptanceLength ? `acceptance length ${status.acceptanceLength.toFixed(2)}` : "";
-  const speed = status.tokensPerSecond ? `${status.tokensPerSecond.toFixed(0)} tokens/s` : "";
-  const profile = status.target && status.profile ? `profile ${status.profile}` : "";
-  return sentence(acceptance, speed, profile);
+  if (status.acceptanceLength) said.push(`acceptance length ${status.acceptanceLength.toFixed(2)}`);
+  if (status.tokensPerSecond) said.push(`${status.tokensPerSecond.toFixed(0)} tokens/s`);
+  return said;
 }
 
-function sentence(...parts: (string | undefined)[]): string {
-  return parts.filter(Boolean).join(" · ");
+function clip(text: string, limit: number): string {
+  return text.length <= limit ? text : `${text.slice(0, limit - 1).trimEnd()}…`;
 }

@@ -1,6 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { describeEngine, describeServer, type EngineStatus, parseEngineStatus } from "../src/statusText";
+import {
+  describeEngine,
+  describeServer,
+  type EngineStatus,
+  parseEngineStatus,
+  summarise,
+} from "../src/statusText";
 
 /** The params of `dflash/status` as the server sends them. */
 function status(params: Record<string, unknown>): EngineStatus {
@@ -9,7 +15,7 @@ function status(params: Record<string, unknown>): EngineStatus {
   return parsed;
 }
 
-const PAIR = { profile: "embedded", target: "SmolLM2-135M", draft: "DFlash-15M" };
+const PAIR = { profile: "embedded", target: "Qwen3-8B", draft: "Qwen3-8B-DFlash" };
 
 test("while loading, the share done is shown and the item is busy", () => {
   const said = describeEngine(status({ state: "loading", progress: 0.429, ...PAIR }), false);
@@ -21,14 +27,14 @@ test("loading without a known share shows none", () => {
   assert.equal(describeEngine(status({ state: "loading", progress: null }), false).text, "DFlash: loading");
 });
 
-test("ready names the model pair and the acceptance length", () => {
+test("ready names the target, that it has a draft, and the acceptance length", () => {
   const said = describeEngine(
     status({ state: "ready", ...PAIR, acceptance_length: 2.614, tokens_per_s: 31.4 }),
     false,
   );
   assert.deepEqual(said, {
-    text: "DFlash: SmolLM2-135M + DFlash-15M",
-    detail: "acceptance length 2.61 · 31 tokens/s · profile embedded",
+    text: "DFlash: Qwen3-8B + draft",
+    detail: "acceptance length 2.61 · 31 tokens/s",
     severity: "information",
     busy: false,
   });
@@ -36,15 +42,12 @@ test("ready names the model pair and the acceptance length", () => {
 
 test("ready with a reason says why the last answer was empty", () => {
   const said = describeEngine(status({ state: "ready", ...PAIR, reason: "excluded" }), false);
-  assert.equal(said.detail, "profile embedded · last answer empty: excluded");
+  assert.equal(said.detail, "nothing offered: excluded");
   assert.equal(said.severity, "information");
 });
 
 test("no figure is shown before there is one", () => {
-  assert.equal(
-    describeEngine(status({ state: "ready", ...PAIR, acceptance_length: 0 }), false).detail,
-    "profile embedded",
-  );
+  assert.equal(describeEngine(status({ state: "ready", ...PAIR, acceptance_length: 0 }), false).detail, "");
 });
 
 test("a target without a draft says so", () => {
@@ -90,5 +93,33 @@ test("a field of the wrong type counts as absent", () => {
       status({ state: "ready", progress: "half", target: 3, acceptance_length: Number.NaN }),
     ).filter(Boolean),
     ["ready"],
+  );
+});
+
+test("text and detail fit the one line that VS Code shows, the more important part first", () => {
+  const long = "x".repeat(200);
+  for (const state of ["loading", "ready", "degraded", "failed"]) {
+    const said = describeEngine(
+      status({ state, reason: long, target: long, draft: long, acceptance_length: 2.5, tokens_per_s: 9 }),
+      false,
+    );
+    assert.ok(said.text.length + said.detail.length <= 62, `${said.text} ${said.detail}`);
+    assert.match(said.detail, /x…$/);
+  }
+  assert.equal(
+    describeEngine(
+      status({ state: "ready", target: "t".repeat(24), draft: "d", acceptance_length: 2.5, tokens_per_s: 9 }),
+      false,
+    ).detail,
+    "acceptance length 2.50",
+  );
+});
+
+test("the log has the full names, and no line for each change of the figures", () => {
+  const before = summarise(status({ state: "ready", ...PAIR, acceptance_length: 2 }));
+  assert.equal(before, "ready, profile embedded, Qwen3-8B + Qwen3-8B-DFlash");
+  assert.equal(
+    summarise(status({ state: "ready", ...PAIR, acceptance_length: 3, reason: "excluded" })),
+    before,
   );
 });

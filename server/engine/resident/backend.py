@@ -16,7 +16,7 @@ from server.engine.protocol import BadRequest, CompletionRequest, EngineError, E
 from server.errors import DflashError
 from server.monitoring.metrics import Metrics
 from server.paths import cache_dir
-from server.profiles import Profile
+from server.profiles import ModelSource, Profile
 
 if TYPE_CHECKING:
     from dflash_core import Engine, Generation, Step
@@ -168,8 +168,8 @@ class ResidentBackend:
             state="ready",
             progress=None,
             reason="",
-            target=described["target"],
-            draft=described["draft"] or "",
+            target=_name(self._profile.target) or described["target"],
+            draft=(_name(self._profile.draft) or described["draft"]) if described["draft"] else "",
             device=described["device"],
             dtype=described["dtype"],
             memory=described["memory_bytes"],
@@ -257,6 +257,10 @@ def _statistics(generation: Generation) -> Statistics:
         prefill_ms=found.prefill_ms,
         decode_ms=found.decode_ms,
     )
+
+
+def _name(source: ModelSource | None) -> str | None:
+    return None if source is None else source.name
 
 
 def _missing_target(profile: Profile) -> str:
