@@ -20,18 +20,19 @@ class DocumentCompletion:
         self.shown: Shown | None = None
         self.alternative: Generation | None = None  # sampled for the last request, beside the greedy one
         self._running: Generation | None = None
+        self._ending: list[Generation] = []  # aborted, and perhaps not ended yet
 
     @property
     def running(self) -> Generation | None:
         """The generation that has not ended, if any."""
         return None if self._running is None or self._running.ended else self._running
 
-    def begin(self, generation: Generation) -> Generation | None:
-        """Make it the document's generation. Returns the one before, which must have ended before it is sent."""
-        before = self._running
-        self.abort()
+    def begin(self, generation: Generation) -> list[Generation]:
+        """Make it the document's generation. Returns those before, which must have ended before it is sent."""
+        self._abort_running()
+        self._ending = [each for each in (*self._ending, self._running) if each is not None and not each.ended]
         self._running = generation
-        return before
+        return list(self._ending)
 
     def meet(self, spot: Spot) -> Generation | None:
         """A request at a spot: the generation that it can attach to. One that disagrees is aborted."""
@@ -41,7 +42,7 @@ class DocumentCompletion:
             return None
         running.supersede()
         if running.generated.typed(spot) is None:
-            self.abort()
+            self._abort_running()
             return None
         return running
 
@@ -55,6 +56,9 @@ class DocumentCompletion:
     def abort(self) -> None:
         """End what runs, within a round."""
         self._end_alternative()
+        self._abort_running()
+
+    def _abort_running(self) -> None:
         if self.running is not None:
             self.running.supersede()
             self.running.abort()

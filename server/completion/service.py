@@ -167,15 +167,13 @@ class CompletionService:
     async def _of_the_engine(
         self, state: DocumentCompletion, running: Generation | None, request: Request, document: Document
     ) -> CompletionResult:
-        client = self.link.client
-        if client is None:
-            self.link.launch()
-            return request.nothing(self.link.reason)
         self._warm_up.end()
-        piece = None
-        if running is not None:
-            piece = await request.follow(running)
+        piece = None if running is None else await request.follow(running)
         if running is None or piece is None or piece.finish is None:
+            client = self.link.client
+            if client is None:
+                self.link.launch()
+                return request.nothing(self.link.reason)
             running = self._begin(state, request, client, document)
             piece = await request.follow(running)
         stats = request.stopwatch.stats(self.link.health, running)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from asyncio_throttle import Throttler
@@ -59,16 +59,16 @@ class Submission:
         *,
         draft: DraftMode = "auto",
         sampling: Sampling | None = None,
-        after: Generation | None = None,
+        after: Sequence[Generation] = (),
         delay_s: float = 0.0,
     ) -> None:
-        """Start a generation: it is sent when the one before it has ended and `delay_s` is over."""
+        """Start a generation: it is sent when those before it have ended and `delay_s` is over."""
 
         async def work() -> None:
             if delay_s:
                 await asyncio.sleep(delay_s)
-            if after is not None:
-                await after.wait_ended()
+            for before in after:
+                await before.wait_ended()
             spot = generation.generated.spot
             prompt = await make_prompt(spot)
             request = self.request(spot, prompt, draft)

@@ -202,7 +202,7 @@ class ReplayBackend:
                 self._wake.clear()
                 continue
             # min() takes the first among equals, and whoever had a round goes to the end: they take turns.
-            handle = min(self._queue, key=lambda waiting: waiting.priority)
+            handle = min(self._queue, key=lambda waiting: (not waiting.cancelled, waiting.priority))
             if handle.cancelled or not handle.chunks:
                 self._end(handle, "cancelled" if handle.cancelled else "eos")
             else:
