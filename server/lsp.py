@@ -14,8 +14,8 @@ from server.copilot import add_copilot_features, status_params
 from server.documents.document import Change
 from server.documents.positions import Encoding, Range
 from server.paths import config_dir
+from server.protocol import DflashProtocol
 from server.settings import read_settings, read_user_file
-from server.streaming import StreamingProtocol
 from server.surfaces import ACCEPTED, add_surface, chosen_surface, position_of
 from server.window import Window
 
@@ -34,7 +34,7 @@ class DflashServer(LanguageServer):
     """One server process serves one editor window."""
 
     def __init__(self) -> None:
-        super().__init__("dflash-lsp", __version__, protocol_cls=StreamingProtocol)
+        super().__init__("dflash-lsp", __version__, protocol_cls=DflashProtocol)
         self.window = Window(self._say_status, self.complain)
 
     def complain(self, message: str) -> None:

@@ -7,44 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import attrs
 from asyncio_throttle import Throttler
-from lsprotocol import types
-
-from server.text_sync import TextSyncProtocol
 
 if TYPE_CHECKING:
     from server.completion.request import Growth
 
-STREAM = "dflash/inlineCompletion"
 ENOUGH_CHARACTERS = 12  # of a line that is not whole yet: fewer would only flicker
-
-
-@attrs.define
-class StreamedCompletionParams:
-    """As of `textDocument/inlineCompletion`, with the token under which growth is told; None for none."""
-
-    textDocument: types.TextDocumentIdentifier
-    position: types.Position
-    context: types.InlineCompletionContext | None = None
-    partialResultToken: Any = None  # a string or an integer
-
-
-@attrs.define
-class StreamedCompletionRequest:
-    id: Any
-    params: StreamedCompletionParams
-    method: str = STREAM
-    jsonrpc: str = "2.0"
-
-
-class StreamingProtocol(TextSyncProtocol):
-    """Knows the type of our own request, which lsprotocol cannot."""
-
-    def get_message_type(self, method: str) -> Any:  # type: ignore[override]
-        return StreamedCompletionRequest if method == STREAM else super().get_message_type(method)
 
 
 class GrowthStream:

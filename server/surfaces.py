@@ -12,8 +12,9 @@ from lsprotocol import types
 
 from server.documents.document import Place
 from server.documents.positions import Position, Range
+from server.protocol import STREAM, StreamedCompletionParams
 from server.settings import Surface
-from server.streaming import STREAM, GrowthStream, StreamedCompletionParams
+from server.streaming import GrowthStream
 
 if TYPE_CHECKING:
     from server.completion.request import Growth
