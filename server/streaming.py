@@ -29,7 +29,7 @@ class GrowthStream:
 
     def grow(self, growth: Growth) -> None:
         """The completion has grown; tell it when it is its turn."""
-        if len(growth.text) > self._told and is_displayable(growth.text):
+        if len(growth.text) > self._told and is_displayable(growth):
             self._latest = growth
             if self._telling is None:
                 self._telling = asyncio.get_running_loop().create_task(self._run(), name="growth")
@@ -48,7 +48,7 @@ class GrowthStream:
         self._telling = None
 
 
-def is_displayable(text: str) -> bool:
+def is_displayable(growth: Growth) -> bool:
     """Whether a growing text is worth showing: its first line is whole, or long enough."""
-    first, newline, _ = text.strip("\n").partition("\n")
-    return bool(first.strip()) and (bool(newline) or len(first) >= ENOUGH_CHARACTERS)
+    first, newline, _ = growth.text.strip("\n").partition("\n")
+    return bool(first.strip()) and (bool(newline) or growth.ends_line or len(first) >= ENOUGH_CHARACTERS)

@@ -27,6 +27,7 @@ class Editor:
         self.statuses: list[Any] = []
         self.messages: list[str] = []
         self.initialized: types.InitializeResult | None = None
+        self.has_configuration = False
         self.progress: list[Any] = []  # params of each $/progress
         self.client.feature("didChangeStatus")(lambda params: None)
         self.client.feature("dflash/status")(lambda params: self.statuses.append(params))  # noqa: PLW0108 (pygls reads its signature)
@@ -40,7 +41,10 @@ class Editor:
         )
         self.initialized = await self.client.initialize_async(
             types.InitializeParams(
-                capabilities=types.ClientCapabilities(general=general),
+                capabilities=types.ClientCapabilities(
+                    general=general,
+                    workspace=types.WorkspaceClientCapabilities(configuration=self.has_configuration or None),
+                ),
                 process_id=os.getpid(),
                 workspace_folders=[types.WorkspaceFolder("file:///work", "work")],
                 initialization_options=options,
@@ -117,9 +121,16 @@ class Editor:
 
 @asynccontextmanager
 async def editor(
-    options: object, encodings: list[str] | None = None, command: list[str] | None = None
+    options: object,
+    encodings: list[str] | None = None,
+    command: list[str] | None = None,
+    prepare: Callable[[Editor], None] | None = None,
 ) -> AsyncIterator[Editor]:
+    """A running editor. `prepare` may add features to it, which then can be asked for its configuration."""
     running = Editor()
+    if prepare is not None:
+        prepare(running)
+        running.has_configuration = True
     await running.start(options, encodings, command or SERVER)
     try:
         yield running

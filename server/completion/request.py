@@ -41,7 +41,16 @@ class Growth:
     @property
     def text(self) -> str:
         """What will be shown, come what may, with `\n` line ends."""
-        return "".join(each.text for each in self.rounds)[self.start : self.settled]
+        return self._generated[self.start : self.settled]
+
+    @property
+    def ends_line(self) -> bool:
+        """Whether nothing more will be added to the last line of the text."""
+        return self._generated[self.settled :].lstrip(" \t").startswith("\n")
+
+    @property
+    def _generated(self) -> str:
+        return "".join(each.text for each in self.rounds)
 
     @property
     def insertion(self) -> Insertion:
