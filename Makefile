@@ -10,7 +10,7 @@ demo: $(READY)
 	@$(BIN)/dflash-lsp complete $(DEMO) --stream --compare --color auto
 
 # A real file of this repository, the cursor in the middle of a function.
-DEMO := dflash_core/training/shards.py --line 45 --character 0
+DEMO := server/paths.py --line 42 --character 8
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile

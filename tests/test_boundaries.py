@@ -206,7 +206,13 @@ PYTHON = [
     ),
     Case("finished-statement", "x = 1‸\n", "\ny = 2\n", "", reason="statement complete"),
     Case("joined-lines", "x = 1 + \\‸\n", "\n    2\ny = 1\n", "\n    2"),
-    Case("text-right-of-the-cursor-means-one-line", "x = ‸ + 1\n", "a * (\n    b)\n", "a * ("),
+    Case("expression-before-text", "x = ‸ + 1\n", "a * b + 1\ny = 2\n", "a * b"),
+    Case("expression-before-text-closes-its-brackets", "x = ‸ + 1\n", "a * (\n    b)\n", "a * (\n    b)"),
+    Case("argument-before-another", "call(‸, b)\n", "lambda: (\n    1, b), c)\n", "lambda: (\n    1, b), c"),
+    Case("argument-in-a-head-with-a-body", "def f(‸):\n    return a\n", "a):\n    return a\n", "a"),
+    Case("inside-a-string-of-the-file", 'print("a ‸ b", c)\n', 'd b", c)\ne()\n', "d"),
+    Case("another-end-of-a-string-of-the-file", 'print("a ‸ b", c)\n', 'd", e)\nf()\n', "d"),
+    Case("text-right-of-the-cursor-inside-a-string", "f(‸, b)\n", "', b', c, b)\n", "', b', c"),
     Case("no-text-before-text", "x = ‸ + 1\n", "\n\ny = 2\n", "", reason="no text"),
     Case(
         "line-that-stands-below-already",
@@ -228,10 +234,22 @@ PYTHON = [
         "(2, 'x'),\n    (3, 'y'),",
     ),
     Case(
-        "line-repeated-three-times",
+        "line-repeated-four-times",
         "def f():\n    ‸",
         "a()\n    b()\n    b()\n    b()\n    b()\n",
         "a()\n    b()",
+    ),
+    Case(
+        "lines-repeated-in-turn",
+        "def f():\n    ‸",
+        "a()\n" + "    b()\n    c()\n" * 5,
+        "a()\n" + "    b()\n    c()\n" * 3 + "    b()",
+    ),
+    Case(
+        "equal-rows-of-a-table",
+        "a = [\n    1,\n    ‸\n]\n",
+        "0,\n    0,\n    0,\n    0,\n    0,\n    2,\n]\n",
+        "0,\n    0,\n    0,\n    0,\n    0,\n    2,",
     ),
     Case(
         "line-repeated-twice-is-kept",

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.completion.fit import blanks_are_doubled, fit
+from server.completion.cut import Cut
+from server.completion.fit import fit
+from server.completion.indentation import doubled_blanks
 from server.completion.surroundings import Surroundings, surroundings, text_before
 from server.documents.document import Change, Document, Place
 from server.documents.lines import split_lines
@@ -74,6 +76,18 @@ def test_statement_marks_behind_closers_are_not_repeated() -> None:
     assert applied("on(() => {‸});\n", "\n  a();\n});", "javascript") == "on(() => {\n  a();\n});\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "completion", "expected"),
+    [
+        ("a = '‸'\n", "it\\'s'", "a = 'it\\'s'\n"),
+        ("a = [f(‸)]\n", "b)]  # )", "a = [f(b)]  # )\n"),
+        ("f(‸)\n", "'a)'", "f('a)')\n"),
+    ],
+)
+def test_the_range_is_such_that_the_file_parses_no_worse(text: str, completion: str, expected: str) -> None:
+    assert applied(text, completion) == expected
+
+
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
 def test_inserted_lines_end_as_the_documents_own(ending: str) -> None:
     assert applied(f"if a:{ending}    ‸{ending}x", "b\n    c") == f"if a:{ending}    b{ending}    c{ending}x"
@@ -91,19 +105,53 @@ def test_the_range_counts_in_the_negotiated_encoding(encoding: Encoding) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "doubled"),
+    ("text", "blanks", "doubled"),
     [
-        ("x = ‸", True),
-        ("x =‸", False),
-        ("def f():\n    ‸", True),
-        ("def f():\n‸", False),
-        ("class A:\n    def f(self):\n    ‸", False),
-        ("    x = 1\n    ‸", True),
-        ("\n\n    ‸", True),
+        ("x = ‸", " ", 1),
+        ("x =‸", " ", 0),
+        ("def f():\n    ‸", "    ", 4),
+        ("def f():\n‸", "    ", 0),
+        ("def f():\n  ‸", "  ", 0),
+        ("def f():\n  ‸", "    ", 2),
+        ("class A:\n    def f(self):\n    ‸", "    ", 0),
+        ("class A:\n    def f(self):\n    ‸", "        ", 4),
+        ("class A:\n  def f(self):\n  ‸", "    ", 2),
+        ("class A:\n\tdef f(self):\n\t‸", "\t\t", 1),
+        ("    x = 1\n    ‸", "    ", 4),
+        ("\n\n    ‸", "  ", 2),
     ],
 )
-def test_blanks_before_the_cursor_are_not_doubled(text: str, doubled: bool) -> None:
-    assert blanks_are_doubled(at_cursor(text)[1].cursor) == doubled
+def test_blanks_before_the_cursor_are_not_doubled(text: str, blanks: str, doubled: int) -> None:
+    assert doubled_blanks(at_cursor(text)[1].cursor, blanks) == doubled
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize(
+    ("text", "generated", "kept"),
+    [
+        ("if a {\n\tb()\n\t‸\n}\n", "if c {\n        d()\n    }\n\n", "if c {\n\t\td()\n\t}"),
+        ("if a {\n\tb()\n\t‸\n}\n", "if c {\n    d()\n  }\n\n", "if c {\n\t\td()\n\t}"),
+        ("if a {\n\tb()\n‸\n}\n", "   c()\n   d()\n\n", "\tc()\n\td()"),
+        ("if a {\n  b()\n  ‸\n}\n", "if c {\n\t\td()\n\t}\n\n", "if c {\n    d()\n  }"),
+        ("if a {\n\tb()\n\t‸\n}\n", "/*\n\t * c\n\t */\n\td()\n\n", "/*\n\t * c\n\t */\n\td()"),
+        ("if a {\n  b()\n  ‸\n}\n", "c(`\n\td`)\n\n", "c(`\n\td`)"),
+        ("\ta()\n  b()\n\ta()\n  ‸\n", "if c {\n\t\td()\n  }\n\n", "if c {\n\t\td()\n  }"),
+    ],
+)
+def test_lines_are_indented_in_the_files_own_style(text: str, generated: str, kept: str, size: int) -> None:
+    line = text.split("\n")[1]
+    cut = Cut(at_cursor((line + "\n") * 5 + text, "go")[1].cursor)
+    for start in range(0, len(generated), size):
+        cut.add(generated[start : start + size])
+    cut.finish()
+    assert cut.kept() == kept
+
+
+def test_few_lines_make_no_style() -> None:
+    cut = Cut(at_cursor("if a {\n\tb()\n\t‸\n}\n", "go")[1].cursor)
+    cut.add("if c {\n    d()\n")
+    cut.finish()
+    assert cut.kept() == "if c {\n    d()"
 
 
 @given(

@@ -12,7 +12,7 @@ from server import __version__
 from server.errors import DflashError
 
 # Each is a module of this package with add_arguments(parser), run(args) and a one-line docstring, its help.
-COMMANDS = ("lsp", "complete", "engine", "status", "fetch", "cache", "models", "doctor", "train")
+COMMANDS = ("lsp", "complete", "engine", "status", "fetch", "cache", "models", "doctor", "bench", "train")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

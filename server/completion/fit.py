@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from server.completion.boundaries.boundary import CursorText, indentation
 from server.completion.boundaries.bracket_scanner import BracketScanner
+from server.completion.boundaries.lexer import CLOSERS, OPENERS
+from server.completion.soundness import soundest
 from server.completion.surroundings import Surroundings
 from server.context.languages import Language
 from server.documents.positions import Position, Range, units_before
@@ -18,7 +19,6 @@ _BLANKS = " \t"
 # What an editor closes by itself: blanks, a quote, closers, and what may stand behind them.
 _CLOSED_BY_EDITOR = re.compile(r"([ \t]*)([\"'`]?)([)\]}]*)([:;,]?)[ \t]*")
 _WORD = re.compile(r"\w")
-_OPENS_BLOCK = (":", "{", "(", "[")
 
 
 @dataclass(frozen=True)
@@ -29,25 +29,13 @@ class Insertion:
     range: Range
 
 
-def blanks_are_doubled(cursor: CursorText) -> bool:
-    """Whether blanks that a completion begins with stand before the cursor already.
-
-    They do behind a blank in a line, and on a line of blanks whose column fits the line above; where the
-    block that the line above opens must be deeper than the cursor, they are wanted.
-    """
-    line = cursor.line_before
-    if not line.endswith((" ", "\t")):
-        return False
-    above = next((each for each in reversed(cursor.above.split("\n")) if each.strip()), "")
-    if line.strip() or not above.rstrip().endswith(_OPENS_BLOCK):
-        return True
-    return indentation(line) > indentation(above)
-
-
 def fit(text: str, site: Surroundings) -> Insertion:
     """Where `text` (with `\\n` line ends, not empty) goes in the document."""
     column = site.place.column
-    replaced = _replaced(text, site.line[column:], site.language)
+    right = site.line[column:]
+    replaced = _replaced(text, right, site.language)
+    if right.strip(_BLANKS):
+        replaced = soundest(text, site.cursor, list(dict.fromkeys((replaced, 0, *_ends_of_closers(right)))))
     return Insertion(
         text.replace("\n", site.line_ending),
         Range(_position(site, column), _position(site, column + replaced)),
@@ -69,14 +57,15 @@ def _replaced(text: str, right: str, language: Language) -> int:
     if not right.strip(_BLANKS):
         return len(right)
     closed = _CLOSED_BY_EDITOR.fullmatch(right)
+    surplus = BracketScanner(language).advance(text).surplus
     if closed is None:
-        return _overlap(text, right)
+        return _overlap(text, right, surplus)
     blanks, quote, closers, mark = closed.groups()
     first_line = text.partition("\n")[0]
     # An odd number of quotes closes the string that the editor closed as well.
     if quote and text.count(quote) % 2 == 0:
         return 0
-    surplus = min(BracketScanner(language).advance(text).surplus, len(closers))
+    surplus = min(surplus, len(closers))
     replaced = len(blanks) * bool(quote or surplus) + len(quote) + surplus
     if surplus < len(closers):
         return replaced
@@ -85,13 +74,26 @@ def _replaced(text: str, right: str, language: Language) -> int:
     return replaced + len(mark)
 
 
-def _overlap(text: str, right: str) -> int:
-    """Length of the longest end of `text` that `right` begins with: all of it, or signs without a word."""
+def _ends_of_closers(right: str) -> list[int]:
+    """Where the closers end, one by one, that stand right of the cursor, and a mark behind the last."""
+    closed = _CLOSED_BY_EDITOR.fullmatch(right)
+    if closed is None:
+        return []
+    ends = list(range(closed.end(1) + 1, closed.end(3) + 1))
+    return [*ends, closed.end(4)] if closed[4] else ends
+
+
+def _overlap(text: str, right: str, surplus: int) -> int:
+    """Length of the longest end of `text` that `right` begins with: all of it, or signs without a word.
+
+    surplus: closers of the text that close nothing of its own; no others may be taken for those right of it.
+    """
     whole = right.rstrip(_BLANKS)
-    if text.endswith(whole):
-        return len(whole)
     for length in range(min(len(text), len(whole)), 0, -1):
         start = right[:length]
-        if text.endswith(start) and start.strip(_BLANKS) and not _WORD.search(start):
+        if not text.endswith(start) or not start.strip(_BLANKS):
+            continue
+        closers = sum(character in CLOSERS for character in start) - sum(character in OPENERS for character in start)
+        if closers <= surplus and (length == len(whole) or not _WORD.search(start)):
             return length
     return 0

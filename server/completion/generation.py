@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from server.completion.boundaries.choice import boundary_for
-from server.completion.fit import blanks_are_doubled
+from server.completion.cut import Cut
 from server.completion.generated import Generated
 from server.completion.result import Finish
 from server.completion.speculation import reaches_far_enough
@@ -74,8 +73,7 @@ class Generation:
         self.on_end: Callable[[], None] = lambda: None
         self._prompts = prompts
         self._goes_past = goes_past
-        self._boundary = boundary_for(spot.cursor)
-        self._strip_start = blanks_are_doubled(spot.cursor)
+        self._cut = Cut(spot.cursor)
         self._attached: set[Attachment] = set()
         self._task: asyncio.Task[None] | None = None
         self._stream: CompletionStream | None = None
@@ -142,16 +140,14 @@ class Generation:
     def _add(self, chunk: CompletionChunk) -> None:
         # The replay engine has no tokens: each of its rounds counts as one.
         self.tokens += len(chunk.token_ids) or 1
-        seen = self.generated
-        text = chunk.text if seen.text or not self._strip_start else chunk.text.lstrip(" \t")
+        text = self._cut.add(chunk.text)
         bonus = self._prompts.text_of(chunk.token_ids[chunk.accepted :]) if chunk.accepted else text
         self.rounds.append(RoundText(text, text[-len(bonus) :] if bonus else ""))
-        whole = seen.text + text
-        decision = self._boundary.feed(whole)
+        decision = self._cut.decision
         if decision.settled and self.first_text_s is None:
             self.first_text_s = time.monotonic() - self._sent_at
-        ending: Finish | None = seen.ending or ("boundary" if decision.end is not None else None)
-        self._become(replace(seen, text=whole, decision=decision, ending=ending))
+        ending: Finish | None = self.generated.ending or ("boundary" if decision.end is not None else None)
+        self._become(replace(self.generated, text=self._cut.text, decision=decision, ending=ending))
 
     async def _is_enough(self, stream: CompletionStream) -> bool:
         """Whether to read no further; what is read past the unit waits for everybody else's text."""
@@ -172,7 +168,7 @@ class Generation:
 
     def _close(self, finish: Finish) -> None:
         seen = self.generated
-        decision = self._boundary.finish(seen.text)
+        decision = self._cut.finish()
         self._become(replace(seen, decision=decision, ending=seen.ending or finish, stream_finish=finish))
 
     def _become(self, generated: Generated) -> None:

@@ -74,8 +74,10 @@ def cursor_text(lines: Sequence[str], place: Place, language: Language) -> Curso
     if len(above) < place.line:
         above = _from_head(above, _PYTHON_HEAD if language.name == "python" else _ANY_HEAD)
     before = "".join(above) + before_on_line[-BEFORE_LIMIT:]
-    after = after_on_line[:AFTER_LIMIT] + "".join(_lines_below(lines, place.line, AFTER_LIMIT))
-    return CursorText(to_line_feeds(before), to_line_feeds(after), language)
+    below = _lines_below(lines, place.line, AFTER_LIMIT)
+    after = after_on_line[:AFTER_LIMIT] + "".join(below)
+    ends = place.line + 1 + len(below) == len(lines)
+    return CursorText(to_line_feeds(before), to_line_feeds(after), language, ends)
 
 
 def text_before(lines: Sequence[str], place: Place, limit: int) -> TextBefore:

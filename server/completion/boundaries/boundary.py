@@ -28,6 +28,11 @@ class Decision:
 class Boundary(Protocol):
     """Decides about one completion. However the text is cut into pieces, the result is the same."""
 
+    @property
+    def inside_string(self) -> bool:
+        """Whether the last whole line of the text ended inside a string or comment of several lines."""
+        ...
+
     def feed(self, text: str) -> Decision:
         """Decide about all of the text generated so far; each text must begin with the one before."""
         ...
@@ -42,11 +47,15 @@ class Boundary(Protocol):
 
 @dataclass(frozen=True)
 class CursorText:
-    """The text around the cursor with `\\n` line ends; `before` and `after` may be windows of the file."""
+    """The text around the cursor with `\\n` line ends; `before` and `after` may be windows of the file.
+
+    after_ends: `after` reaches the end of the file.
+    """
 
     before: str
     after: str
     language: Language
+    after_ends: bool = True
 
     @cached_property
     def line_before(self) -> str:
@@ -63,13 +72,16 @@ class CursorText:
         """The cursor's line from the cursor on."""
         return self.after.partition("\n")[0]
 
-    @cached_property
+    @property
     def next_line(self) -> str | None:
         """The next line below the cursor's that is not blank, without trailing blanks; None when none is."""
-        for line in self.after.partition("\n")[2].split("\n"):
-            if line.strip():
-                return line.rstrip()
-        return None
+        return self.lines_below[0] if self.lines_below else None
+
+    @cached_property
+    def lines_below(self) -> tuple[str, ...]:
+        """The lines below the cursor's that are not blank, without trailing blanks."""
+        lines = self.after.partition("\n")[2].split("\n")
+        return tuple(line.rstrip() for line in lines if line.strip())
 
     @property
     def on_blank_line(self) -> bool:

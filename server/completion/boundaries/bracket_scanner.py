@@ -1,47 +1,63 @@
-"""Reads a growing text of any language for its brackets, past strings and comments, without a grammar."""
+"""Reads a growing text of any language for the brackets that are open and the logical line it is in."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from server.completion.boundaries.boundary import indentation
+from server.completion.boundaries.lexer import OPENERS, PAIRS, Kind, lexer_for
 from server.context.languages import Language
 
-PAIRS = {")": "(", "]": "[", "}": "{"}
-OPENERS, CLOSERS = frozenset(PAIRS.values()), frozenset(PAIRS)
-# A quote that is not closed on its line is an apostrophe, a lifetime or a mistake, but not a string.
-_ONE_LINE_STRING = r'"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\\\n])*'" + r"|`(?:\\.|[^`\\\n])*`"
+# A line ends its logical line with one of these; behind any other character a deeper line carries it on.
+_ENDS_LOGICAL_LINE = frozenset(";{}([:")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Opener:
-    """A bracket that is open: its character and the indentation of its line."""
+    """A bracket that is open: its character, the column of the logical line that opened it, and what is around it.
+
+    Linked and not copied, so that a text of nothing but brackets costs no more than another.
+    """
 
     character: str
     indent: int
+    outer: Opener | None = None
+    depth: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LineState:
     """How a text ends.
 
-    open: the brackets open there, outermost first. surplus: closers that closed none of the text's own.
-    inside: the ending awaited of a string or comment of several lines, or "".
+    innermost: the last of the brackets open there. surplus: closers that closed none of the text's own.
+    inside: what has opened a string or comment of several lines that is still open, or "".
     The rest tells of its last line that holds anything, code or comment. last: its last character of
-    code, "" when it has none. indent: its column. text: the line without comments.
+    code, a quote for a string, "" when it has none. indent: its column. statement: the column where its logical
+    line begins. lowest: the fewest brackets that were open within it. code: whether it is more than a comment.
     """
 
-    open: tuple[Opener, ...] = ()
+    innermost: Opener | None = None
     surplus: int = 0
     inside: str = ""
     last: str = ""
     indent: int = 0
-    text: str = ""
+    statement: int = 0
+    lowest: int = 0
+    code: bool = False
 
     @property
     def depth(self) -> int:
-        return len(self.open)
+        return _depth(self.innermost)
+
+    @property
+    def open(self) -> list[Opener]:
+        """The brackets that are open, outermost first."""
+        found, opener = [], self.innermost
+        while opener is not None:
+            found.append(opener)
+            opener = opener.outer
+        return found[::-1]
 
     @property
     def opens(self) -> bool:
@@ -53,19 +69,12 @@ class BracketScanner:
     """One text, grown by whole lines or by the beginning of its last line."""
 
     def __init__(self, language: Language) -> None:
+        self._lexer = lexer_for(language)
+        # Where blocks are told by words or by indentation, a deeper line is what they hold.
+        self._carries_on_deeper = bool(language.joints)
         self._state = LineState()
         self._line = ""  # the line that is not complete yet
         self._at_line_start = LineState()
-        closings = {quote: quote for quote in language.multiline_quotes}
-        if language.block_comment is not None:
-            closings[language.block_comment[0]] = language.block_comment[1]
-        self._closings = closings
-        self._comments = set(closings) - set(language.multiline_quotes)
-        parts = [re.escape(opening) for opening in sorted(closings, key=len, reverse=True)]
-        parts += [re.escape(sign) + r"[^\n]*" for sign in language.line_comments]
-        parts += [_ONE_LINE_STRING, r"[()\[\]{}]", r"\S"]
-        self._token = re.compile("|".join(parts))
-        self._line_comments = language.line_comments
 
     def advance(self, text: str) -> LineState:
         """Add text and return the state that the whole text ends in."""
@@ -78,32 +87,72 @@ class BracketScanner:
     def _read(self, state: LineState, line: str) -> LineState:
         if not line.strip():
             return state
-        opened, surplus, inside = list(state.open), state.surplus, state.inside
-        last, code = "", []
-        indent, place = indentation(line), 0
-        while place < len(line):
-            if inside:
-                closing = line.find(inside, place)
-                if closing < 0:
-                    break
-                place, inside, last = closing + len(inside), "", inside[-1]
+        tokens, inside = self._lexer.split(line, state.inside)
+        indent = indentation(line)
+        goes_on = (
+            self._carries_on_deeper and state.code and state.last not in _ENDS_LOGICAL_LINE and indent > state.statement
+        )
+        statement = state.statement if state.inside or goes_on else indent
+        innermost, surplus, lowest = state.innermost, state.surplus, state.depth
+        last, place = "", 0
+        for token in tokens:
+            between = line[place : token.start].rstrip()
+            last = between[-1] if between.strip() else last
+            place = token.end
+            if token.kind is Kind.COMMENT:
                 continue
-            found = self._token.search(line, place)
-            if found is None:
-                break
-            token, place = found[0], found.end()
-            if token in self._closings:
-                inside = self._closings[token]
-                last = last if token in self._comments else token[-1]
-                continue
-            if token.startswith(self._line_comments) and self._line_comments:
-                break
-            code.append(token)
-            last = token[-1]
-            if token in OPENERS:
-                opened.append(Opener(token, indent))
-            elif token in CLOSERS and opened:
-                opened.pop()
-            elif token in CLOSERS:
+            last = '"' if token.kind is Kind.STRING else line[token.end - 1]
+            if token.kind is Kind.OPEN:
+                innermost = Opener(last, statement, innermost, _depth(innermost) + 1)
+            elif token.kind is Kind.CLOSE and innermost is not None:
+                # The line goes on with the one where the bracket was opened.
+                statement = min(statement, innermost.indent)
+                innermost = innermost.outer
+                lowest = min(lowest, _depth(innermost))
+            elif token.kind is Kind.CLOSE:
                 surplus += 1
-        return LineState(tuple(opened), surplus, inside, last, indent, "".join(code))
+        rest = line[place:].rstrip()
+        last = rest[-1] if rest.strip() else last
+        return LineState(innermost, surplus, inside, last, indent, statement, lowest, bool(last))
+
+
+def _depth(opener: Opener | None) -> int:
+    return 0 if opener is None else opener.depth
+
+
+def closed_by(after: str, opened: Sequence[Opener], language: Language, later: int = 0) -> tuple[int, int]:
+    """How many of the brackets that are open at the cursor the file closes: below, the outermost, and on the line.
+
+    A closer closes the innermost bracket of its kind that stands no deeper than the closer's own line: what is
+    deeper, or of another kind, was left open by whoever is still typing. The cursor's own line is taken closer by
+    closer; below it the first closer tells, for code around the cursor is complete. later: so many, the outermost,
+    are thought to be closed where `after` closes none, for it does not reach the file's end.
+    """
+    lexer, inside, own = lexer_for(language), "", 0
+    left, closed = list(opened), 0
+    for number, line in enumerate(after.split("\n")):
+        tokens, inside = lexer.split(line, inside)
+        column = indentation(line)
+        for token in tokens:
+            if token.kind is Kind.OPEN:
+                own += 1
+            elif token.kind is Kind.CLOSE and own:
+                own -= 1
+            elif token.kind is Kind.CLOSE:
+                begins_line = number > 0 and not line[: token.start].strip(" \t)]}")
+                place = _opener_of(line[token.start], left, column if begins_line else None)
+                if place is None:
+                    continue
+                if number:
+                    return place + 1, closed
+                closed += 1
+                left = left[:place]
+    return min(later, len(left)), closed
+
+
+def _opener_of(closer: str, opened: Sequence[Opener], column: int | None) -> int | None:
+    for index in range(len(opened) - 1, -1, -1):
+        opener = opened[index]
+        if opener.character == PAIRS[closer] and (column is None or opener.indent <= column):
+            return index
+    return None

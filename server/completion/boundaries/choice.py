@@ -1,15 +1,16 @@
-"""Which boundary decides at a cursor: by grammar, by brackets and indentation, or the end of the line."""
+"""Which boundary decides at a cursor: by grammar, by brackets and indentation, or by what stands right of it."""
 
 from __future__ import annotations
 
 import re
 
 from server.completion.boundaries.blocks import BlockRules
-from server.completion.boundaries.boundary import Boundary, CursorText
-from server.completion.boundaries.line_boundary import LineBoundary, LineRules, SingleLine
+from server.completion.boundaries.boundary import Boundary, CursorText, indentation
+from server.completion.boundaries.line_boundary import LineBoundary, LineRules
+from server.completion.boundaries.mid_line import MidLine
 from server.completion.boundaries.suites import SuiteRules
 from server.completion.boundaries.syntax_rows import SYNTAX_ROWS
-from server.completion.boundaries.syntax_scanner import ScanError
+from server.context.grammars import ParseLimit
 
 # What an editor closes by itself, and what may stand behind that at a line's end.
 _ONLY_CLOSERS = re.compile(r"[\s)\]}>\"'`]*[:;,]?\s*")
@@ -20,9 +21,16 @@ def boundary_for(cursor: CursorText, *, fence_ends: bool = True) -> Boundary:
 
     fence_ends: a line that begins with a code fence ends the completion; prose is spared.
     """
-    if not _ONLY_CLOSERS.fullmatch(cursor.line_after):
-        return SingleLine()
+    if not _ONLY_CLOSERS.fullmatch(cursor.line_after) or _heads_a_block(cursor):
+        return MidLine(cursor)
     return LineBoundary(cursor, _rules(cursor), fence_ends=fence_ends and not cursor.language.prose)
+
+
+def _heads_a_block(cursor: CursorText) -> bool:
+    """Whether the line opens a block behind the cursor that the file fills already."""
+    below = cursor.next_line
+    opens = cursor.line_after.rstrip().endswith((":", "{"))
+    return opens and below is not None and indentation(below) > indentation(cursor.line_before)
 
 
 def _rules(cursor: CursorText) -> LineRules:
@@ -30,6 +38,6 @@ def _rules(cursor: CursorText) -> LineRules:
     if row is not None:
         try:
             return SuiteRules(cursor, row)
-        except ScanError:
+        except ParseLimit:
             pass  # brackets and indentation need no parser
     return BlockRules(cursor)

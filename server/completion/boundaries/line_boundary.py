@@ -2,8 +2,11 @@
 
 `LineBoundary` walks the lines; `LineRules` say which of them belong to the unit. A line that has only
 begun is judged as well, but only where no rest of it could change the judgement. Independent of any
-syntax, the walk also ends before a line that stands below the cursor already, at a line repeated three
+syntax, the walk also ends before lines that stand below the cursor already, at a line repeated three
 times, and before a code fence, after which small models turn to prose.
+
+Equal lines prove nothing while they only begin something, as `@Override` or `import {` do: they wait for the
+next one to tell.
 """
 
 from __future__ import annotations
@@ -21,7 +24,10 @@ PROSE = "prose"
 NO_TEXT = "no text"
 
 FENCE = "```"
-REPEATED = 3  # the same line this often in a row is a loop of the model
+ENOUGH_EQUAL = 5  # lines equal to those below prove a repetition also where they complete nothing
+REPEATED = 4  # the same line, or the same few, so often in a row is a loop of the model
+ROWS_REPEATED = 12  # but a table may have equal rows
+LONGEST_PERIOD = 4  # lines
 CLOSERS = ")]}"
 _WORD = re.compile(r"\w")
 
@@ -56,8 +62,18 @@ class LineRules(Protocol):
         ...
 
     @property
+    def closed_below(self) -> int:
+        """How many of the brackets that are open at the cursor are closed by the text below it."""
+        ...
+
+    @property
     def inside_string(self) -> bool:
         """Whether the last line that was read ended inside a string or a comment of several lines."""
+        ...
+
+    @property
+    def leads(self) -> bool:
+        """Whether the last line that was read is only the beginning of what it belongs to."""
         ...
 
     def blank(self, line: str, first: bool) -> Verdict:
@@ -83,13 +99,21 @@ class LineBoundary:
         self._cursor = cursor
         self._rules = rules
         self._fence_ends = fence_ends
-        self._depth_at_cursor = rules.depth
+        self._line_above = cursor.above.rstrip().rpartition("\n")[2]
         self._start = 0  # where the first line begins that is not judged yet
         self._kept = 0  # end of the last line kept, without trailing blanks
-        self._last_line = ""
+        self._equal = 0  # so many of the last lines kept stand below the cursor, in this order
+        self._kept_before_equal = 0
+        self._depth_before_equal = 0
+        self._evidence = 0  # so many of the equal lines are no rows that repeat
+        self._lines: list[str] = []  # those that were kept, without trailing blanks
         self._repeats = 1
         self._kept_before_repeats = 0
         self._decision = Decision()
+
+    @property
+    def inside_string(self) -> bool:
+        return self._rules.inside_string
 
     def feed(self, text: str) -> Decision:
         if self._decision.end is None:
@@ -127,17 +151,40 @@ class LineBoundary:
         if isinstance(verdict, Stop):
             self._end(verdict.reason)
             return
-        kept = fresh.rstrip()
+        kept, before, depth = fresh.rstrip(), self._kept, self._rules.depth
         done = self._rules.ends(line, fresh)
         surplus = self._closers_below(kept)
         if surplus < len(kept.strip()):
             self._kept = self._start + len(kept[: len(kept) - surplus].rstrip())
         if self._repeats == 1:
             self._kept_before_repeats = self._kept
-        if done or surplus:
+        if self._compare_below(line, before, depth):
+            self._end(ALREADY_BELOW)
+        elif done or surplus:
             self._end(ALREADY_BELOW if surplus else BOUNDARY)
-        elif self._repeats == 1:
+        elif not self._equal and (self._repeats == 1 or line.rstrip().endswith(",")):
             self._settle(self._kept)
+
+    def _compare_below(self, line: str, kept_before: int, depth_before: int) -> bool:
+        """Whether this line and those before it are what stands below the cursor, and no part of the unit."""
+        below = self._cursor.lines_below
+        line = line.rstrip()
+        if self._start == 0 and not self._cursor.on_blank_line:
+            return False  # the user is typing this line, whatever stands below
+        if self._equal >= len(below) or line != below[self._equal]:
+            self._equal = 0
+        if not below or line != below[self._equal]:
+            return False
+        if not self._equal:
+            if line.lstrip()[0] in CLOSERS:
+                return False  # `_stands_below` knows more of closers
+            self._kept_before_equal, self._depth_before_equal = kept_before, depth_before
+            self._evidence = 0
+        self._equal += 1
+        repeated = line in (self._line_above, *self._lines[-2:-1])
+        self._evidence += not repeated
+        whole = not self._rules.leads and self._rules.depth <= self._depth_before_equal
+        return (whole and self._evidence > 0) or self._evidence == ENOUGH_EQUAL
 
     def _peek(self, fresh: str) -> None:
         """Judge a line that has only begun."""
@@ -158,33 +205,44 @@ class LineBoundary:
             return Stop(PROSE)
         if self._stands_below(line):
             return Stop(ALREADY_BELOW)
-        repeated = line.rstrip() == self._last_line and _WORD.search(line) is not None
+        return Stop(REPETITION) if self._is_loop(line.rstrip()) else KEEP
+
+    def _is_loop(self, line: str) -> bool:
+        """Whether the line is once too often the same; a loop of one line is kept once, and no row is cut."""
+        repeated = self._lines[-1:] == [line] and _WORD.search(line) is not None
         self._repeats = self._repeats + 1 if repeated else 1
-        self._last_line = line.rstrip()
-        if self._repeats == REPEATED:
-            self._kept = self._kept_before_repeats
-            return Stop(REPETITION)
-        return KEEP
+        self._lines.append(line)
+        if self._repeats == (ROWS_REPEATED if line.endswith(",") else REPEATED):
+            self._kept = self._kept if line.endswith(",") else self._kept_before_repeats
+            return True
+        for period in range(2, LONGEST_PERIOD + 1):
+            last = self._lines[-period:]
+            if self._lines[-period * REPEATED :] == last * REPEATED and len(set(last)) == period:
+                return True
+        return False
 
     def _is_fence(self, line: str) -> bool:
         return self._fence_ends and not self._rules.inside_string and line.lstrip().startswith(FENCE)
 
     def _stands_below(self, line: str) -> bool:
-        if line.rstrip() != self._cursor.next_line:
-            return False
-        if _WORD.search(line):
-            return True
-        # A line of closers is only the one below if it closes what was open at the cursor.
-        closed = sum(character in CLOSERS for character in line)
-        return self._rules.depth - closed < self._depth_at_cursor
+        """Whether the line begins by closing what the file closes itself below the cursor."""
+        start = line.lstrip()
+        closing = len(start) - len(start.lstrip(CLOSERS))
+        return (
+            bool(closing)
+            and not self._rules.inside_string
+            and self._start > 0
+            and (self._rules.depth - closing < self._rules.closed_below)
+        )
 
     def _may_turn_out_unwanted(self, line: str) -> bool:
         """Whether a rest of the line could make it one that a complete line is stopped or cut for."""
         line = line.rstrip()
-        below, start = self._cursor.next_line, line.lstrip()
+        below, start = self._cursor.lines_below, line.lstrip()
+        next_equal = below[self._equal] if self._equal < len(below) else ""
         return (
-            (below is not None and below.startswith(line))
-            or (self._last_line.startswith(line) and self._start > 0)
+            any(each.startswith(line) for each in (next_equal, *below[:1]))
+            or (self._start > 0 and any(each.startswith(line) for each in self._lines[-LONGEST_PERIOD:]))
             or (self._fence_ends and (FENCE.startswith(start) or start.startswith(FENCE)))
             or line[-1] in CLOSERS
         )
@@ -192,7 +250,7 @@ class LineBoundary:
     def _closers_below(self, kept: str) -> int:
         """How many closers at the kept line's end stand at the beginning of the next line below already."""
         below = (self._cursor.next_line or "").lstrip()
-        surplus = self._depth_at_cursor - self._rules.depth
+        surplus = self._rules.closed_below - self._rules.depth
         if surplus <= 0 or self._cursor.line_after.strip():
             return 0
         count = 0
@@ -205,25 +263,7 @@ class LineBoundary:
         self._decision = Decision(max(length, self._decision.settled))
 
     def _end(self, reason: str) -> None:
+        if self._equal:
+            self._kept, reason = self._kept_before_equal, ALREADY_BELOW
         reason = BOUNDARY if self._kept else (reason if reason != BOUNDARY else NO_TEXT)
         self._decision = Decision(self._kept, self._kept, reason)
-
-
-class SingleLine:
-    """The boundary in the middle of a line: what is generated ends with that line."""
-
-    def __init__(self) -> None:
-        self._decision = Decision()
-
-    def feed(self, text: str) -> Decision:
-        if self._decision.end is None:
-            line, newline, _ = text.partition("\n")
-            length = len(line.rstrip())
-            if newline:
-                self._decision = Decision(length, length, BOUNDARY if length else NO_TEXT)
-            else:
-                self._decision = Decision(max(length, self._decision.settled))
-        return self._decision
-
-    def finish(self, text: str) -> Decision:
-        return self.feed(text.partition("\n")[0] + "\n")

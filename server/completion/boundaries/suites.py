@@ -12,9 +12,11 @@ from collections.abc import Collection
 from enum import Enum, auto
 
 from server.completion.boundaries.boundary import CursorText, indentation
+from server.completion.boundaries.bracket_scanner import BracketScanner, closed_by
 from server.completion.boundaries.line_boundary import KEEP, WAIT, Stop, Verdict
 from server.completion.boundaries.syntax_rows import SyntaxRow
-from server.completion.boundaries.syntax_scanner import LogicalLine, ScanError, SyntaxScanner
+from server.completion.boundaries.syntax_scanner import LogicalLine, SyntaxScanner
+from server.context.grammars import ParseLimit
 
 STATEMENT_COMPLETE = "statement complete"
 BLOCK_COMPLETE = "block complete"
@@ -37,11 +39,13 @@ class SuiteRules:
     """`LineRules` of one completion. `level` is a column; what it means depends on the unit."""
 
     def __init__(self, cursor: CursorText, row: SyntaxRow) -> None:
-        """Read the text before the cursor. Raises ScanError."""
+        """Read the text before the cursor. Raises ParseLimit."""
         self._cursor = cursor
         self._row = row
-        self._scanner = SyntaxScanner(row)
+        assert cursor.language.syntax is not None
+        self._scanner = SyntaxScanner(cursor.language.syntax, row)
         self._state = self._scanner.advance(cursor.before)
+        self.closed_below = self._brackets_closed(cursor)
         self._after_blank = False  # a blank line was generated after the last line kept
         self._level, self._head = self._state.indent, self._state.first
         self._unit = self._unit_at_cursor(cursor)
@@ -52,6 +56,22 @@ class SuiteRules:
         if cursor.on_blank_line:
             return Unit.BLOCK if self._state.opens_block else Unit.UNKNOWN
         return Unit.COMMENT if self._state.after_comment else Unit.STATEMENT
+
+    def _brackets_closed(self, cursor: CursorText) -> int:
+        if not self._state.depth:
+            return 0
+        opened = BracketScanner(cursor.language).advance(cursor.before).open[-self._state.depth :]
+        return closed_by(cursor.after, opened, cursor.language)[0]
+
+    @property
+    def leads(self) -> bool:
+        state = self._state
+        return (
+            state.opens_block
+            or not state.complete
+            or state.after_comment
+            or state.first in (self._row.leader, *self._row.continuations)
+        )
 
     @property
     def depth(self) -> int:
@@ -157,6 +177,6 @@ class SuiteRules:
         """Read more text; false when the parser did not finish in time, and the unit must end here."""
         try:
             self._state = self._scanner.advance(text)
-        except ScanError:
+        except ParseLimit:
             return False
         return True

@@ -1,22 +1,15 @@
-"""One row a language: the tree-sitter grammar and what its nodes mean to the boundary rules."""
+"""One row a language whose blocks are told by indentation: what the nodes of its grammar mean to the rules."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tree_sitter import Language as Grammar
 
 
 @dataclass(frozen=True)
 class SyntaxRow:
     """What the boundary rules need of a grammar.
 
-    grammar: module of the grammar's wheel, which has a `language()`.
     statement_parents: nodes whose children are statements.
     string, string_start, string_end: a string, and the tokens that open and close it.
     multiline_quotes: the endings of `string_start` tokens whose strings may span lines.
@@ -27,7 +20,6 @@ class SyntaxRow:
     continuations: first word of a statement -> the words that may continue it at its indentation.
     """
 
-    grammar: str
     statement_parents: frozenset[str]
     string: str
     string_start: str
@@ -44,7 +36,6 @@ _PYTHON_HANDLERS = frozenset({"except", "else", "finally"})
 
 SYNTAX_ROWS: Mapping[str, SyntaxRow] = {
     "python": SyntaxRow(
-        grammar="tree_sitter_python",
         statement_parents=frozenset({"module", "block"}),
         string="string",
         string_start="string_start",
@@ -66,11 +57,3 @@ SYNTAX_ROWS: Mapping[str, SyntaxRow] = {
         },
     ),
 }
-
-
-@cache
-def grammar(row_grammar: str) -> Grammar:
-    """The grammar of a row, loaded once."""
-    from tree_sitter import Language as Grammar
-
-    return Grammar(importlib.import_module(row_grammar).language())

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from server.completion.boundaries.boundary import indentation
-from server.completion.boundaries.syntax_rows import SyntaxRow, grammar
+from server.completion.boundaries.syntax_rows import SyntaxRow
+from server.context.grammars import ParseLimit, parse, parser_for
+from server.context.languages import Syntax
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Tree
 
 PARSE_LIMIT_S = 0.1  # a grammar that hangs must not hang the editor
-READ_SIZE = 4096  # bytes handed to the parser at once
+TOKENS_PER_LOOK = 64  # tokens read between two looks at the clock
 OPENERS, CLOSERS = frozenset("([{"), frozenset(")]}")
-
-
-class ScanError(Exception):
-    """The parser did not finish in time."""
 
 
 @dataclass(frozen=True)
@@ -55,20 +53,27 @@ class LogicalLine:
 class SyntaxScanner:
     """One text, grown by `advance`; only what is new is parsed, and only its last logical line is read."""
 
-    def __init__(self, row: SyntaxRow) -> None:
-        from tree_sitter import Parser
-
+    def __init__(self, syntax: Syntax, row: SyntaxRow) -> None:
         self._row = row
-        self._parser = Parser(grammar(row.grammar))
+        self._parser = parser_for(syntax)
+        self._state = LogicalLine()
+        self._open_quote = ""  # the character of the quotes that the text's end is in
+        self._unparsed = ""
         self._data = bytearray()
         self._end = (0, 0)  # row and byte column where the data ends
         self._tree: Tree | None = None
         self._line_start = 0  # byte where the last logical line begins
 
     def advance(self, text: str) -> LogicalLine:
-        """Add text and return the state that the whole text ends in. Raises ScanError."""
-        self._parse(text.encode("utf-8", "replace"))
-        return self._read()
+        """Add text and return the state that the whole text ends in. Raises ParseLimit."""
+        self._unparsed += text
+        # A string that stays open is an error to the parser, and costs it more with every line.
+        if self._open_quote and self._open_quote not in text:
+            return self._state
+        fresh, self._unparsed, self._open_quote = self._unparsed, "", ""
+        self._parse(fresh.encode("utf-8", "replace"))
+        self._state = self._read()
+        return self._state
 
     def _parse(self, fresh: bytes) -> None:
         old_size, old_end = len(self._data), self._end
@@ -87,52 +92,42 @@ class SyntaxScanner:
                 old_end_point=old_end,
                 new_end_point=self._end,
             )
-        data, limit = bytes(self._data), time.monotonic() + PARSE_LIMIT_S
-        old: dict[str, Any] = {} if self._tree is None else {"old_tree": self._tree}
-        try:
-            # Through a callback: parsing bytes holds the GIL throughout and knows no time limit.
-            self._tree = self._parser.parse(
-                lambda offset, _: data[offset : offset + READ_SIZE],
-                progress_callback=lambda offset, failing: time.monotonic() > limit,
-                **old,
-            )
-        except ValueError as error:
-            self._parser.reset()
-            raise ScanError from error
+        self._tree = parse(self._parser, bytes(self._data), PARSE_LIMIT_S, self._tree)
 
     def _read(self) -> LogicalLine:
-        line, tokens = LogicalLine(), 0
+        row, size, limit = self._row, len(self._data), time.thread_time() + PARSE_LIMIT_S
+        indent, first, tokens, depth = 0, "", 0, 0
+        opens_block = only_string = joined = after_comment = False
         previous_row = -1  # where the token before ended
         unread_row = -1  # the row of an open string, whose text was read as code but is none
-        for node in self._tokens():
-            kind = node.type
-            if node.start_point.row == unread_row:
+        for count, node in enumerate(self._tokens()):
+            if count % TOKENS_PER_LOOK == 0 and time.thread_time() > limit:
+                raise ParseLimit
+            kind, start_row = node.type, node.start_point.row
+            if start_row == unread_row:
                 continue
-            begins = node.start_point.row > previous_row and line.complete
+            begins = start_row > previous_row and not depth and not joined
             previous_row = node.end_point.row
-            if kind == self._row.comment:
-                line = replace(line, after_comment=line.after_comment or begins)
+            if kind == row.comment:
+                after_comment = after_comment or begins
                 continue
-            if kind == self._row.line_joint:
-                line = replace(line, joined=node.end_byte == len(self._data))
+            if kind == row.line_joint:
+                joined = node.end_byte == size
                 continue
             if begins:
                 self._line_start = node.start_byte
-                line, tokens = LogicalLine(indent=self._indent(node), first=self._first(node)), 0
+                indent, first, tokens, joined = self._indent(node), self._first(node), 0, False
             tokens += 1
-            depth = max(0, line.depth + (kind in OPENERS) - (kind in CLOSERS))
-            line = replace(
-                line,
-                depth=depth,
-                after_comment=False,
-                opens_block=kind == self._row.block_opener and not depth,
-                only_string=kind == self._row.string and tokens == 1,
-            )
-            if kind == self._row.string_start:
-                if self._text(node).endswith(self._row.multiline_quotes):
-                    return replace(line, in_string=True)
-                previous_row = unread_row = node.start_point.row
-        return line
+            depth = max(0, depth + (kind in OPENERS) - (kind in CLOSERS))
+            after_comment = False
+            opens_block = kind == row.block_opener and not depth
+            only_string = kind == row.string and tokens == 1
+            if kind == row.string_start:
+                if self._text(node).endswith(row.multiline_quotes):
+                    self._open_quote = self._text(node)[-1]
+                    return LogicalLine(indent, first, opens_block, only_string, depth, True, joined)
+                previous_row = unread_row = start_row
+        return LogicalLine(indent, first, opens_block, only_string, depth, False, joined, after_comment)
 
     def _tokens(self) -> Iterator[Node]:
         """The tokens from the last logical line on; a closed string, or a sound statement above, is one."""

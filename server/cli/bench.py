@@ -1,0 +1,128 @@
+"""Measure parts of the product; each bench prints a table, or one JSON object."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from server.benchmarks.cases import Failure
+
+CASES_SHOWN = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    benches = parser.add_subparsers(dest="bench", metavar="BENCH", required=True)
+    boundaries = benches.add_parser(
+        "boundaries",
+        help="where completions end: hand-written cases, or holes cut out of source files",
+        description="Where completions end: hand-written cases, or holes cut out of source files.",
+    )
+    what = boundaries.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--cases", nargs="+", type=Path, metavar="FILE.jsonl", help="cases to run on a replay engine of their own"
+    )
+    what.add_argument(
+        "--holes", nargs="+", type=Path, metavar="PATH", help="source files or folders to cut holes out of"
+    )
+    boundaries.add_argument(
+        "--language",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this language (default: all that are found)",
+    )
+    boundaries.add_argument(
+        "--count", type=int, default=2000, metavar="N", help="holes for each language (default: %(default)s)"
+    )
+    boundaries.add_argument("--seed", type=int, default=1, metavar="N", help="which holes (default: %(default)s)")
+    boundaries.add_argument(
+        "--alone", action="store_true", help="take away the file's rest: no text below tells where a unit ends"
+    )
+    boundaries.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    return _run_cases(args) if args.cases else _run_holes(args)
+
+
+def _run_cases(args: argparse.Namespace) -> int:
+    from server.benchmarks.cases import check_times, read_cases, run_cases
+    from server.benchmarks.hole_stops import quantiles
+
+    cases = [
+        case for path in args.cases for case in read_cases(path) if not args.language or case.language in args.language
+    ]
+    failures = asyncio.run(run_cases(cases, _say_progress))
+    report = {
+        "cases": len(cases),
+        "passed": len(cases) - len(failures),
+        "failed": [{"id": each.id, "got": each.got, "pieces": each.pieces} for each in failures],
+        "check_ms": quantiles(check_times(cases)),
+    }
+    if args.json:
+        print(json.dumps(report))
+    else:
+        _print_cases(report, failures)
+    return 0
+
+
+def _run_holes(args: argparse.Namespace) -> int:
+    from server.benchmarks.hole_stops import measure
+    from server.benchmarks.holes import languages_with_grammar
+    from server.errors import DflashError
+
+    for path in args.holes:
+        if not path.exists():
+            raise DflashError(f"{path} does not exist")
+    languages = languages_with_grammar(args.language)
+    if not languages:
+        raise DflashError(f"no language with a grammar is named {', '.join(args.language)}")
+    found: dict[str, Any] = {}
+    for language in languages:
+        tally = measure(language, args.holes, args.count, args.seed, alone=args.alone)
+        if tally.stops:
+            found[language.name] = tally.to_json()
+            print(f"{language.name}: {len(tally.stops)} holes", file=sys.stderr, flush=True)
+    if args.json:
+        print(json.dumps({"languages": found}))
+    else:
+        _print_holes(found)
+    return 0
+
+
+def _print_cases(report: dict[str, Any], failures: list[Failure]) -> None:
+    for each in failures[:CASES_SHOWN]:
+        print(f"{each.id} ({each.pieces}): got {each.got!r}")
+    print(f"{report['passed']} of {report['cases']} cases passed; a block is checked in {_times(report['check_ms'])}")
+
+
+def _print_holes(found: dict[str, Any]) -> None:
+    from server.cli.table import aligned
+
+    rows = [["language", "holes", "exact %", "equal or no worse %", "set-up ms p50/p95", "check ms p50/p95"]]
+    for name, tally in found.items():
+        setup, check = tally["setup_ms"], tally["check_ms"]
+        rows.append(
+            [
+                name,
+                str(tally["holes"]),
+                f"{tally['exact']:.2f}",
+                f"{tally['equal_or_no_worse']:.2f}",
+                f"{setup['p50']:.2f} / {setup['p95']:.2f}",
+                f"{check['p50']:.2f} / {check['p95']:.2f}",
+            ]
+        )
+    print(aligned(rows))
+
+
+def _times(quantiles: dict[str, float]) -> str:
+    return f"{quantiles['p50']} ms (p95 {quantiles['p95']})" if quantiles else "no time"
+
+
+def _say_progress(done: int, total: int) -> None:
+    print(f"{done} of {total} runs", file=sys.stderr, flush=True)

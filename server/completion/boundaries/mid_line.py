@@ -1,0 +1,152 @@
+"""The boundary where more of the line stands right of the cursor: the argument or expression ends before that.
+
+The unit ends where the generated text comes to what stands right of the cursor, where it closes a bracket that
+the file closes there itself, and otherwise with its line; while a bracket of its own is open it goes on below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from server.completion.boundaries.boundary import CursorText, Decision
+from server.completion.boundaries.bracket_scanner import BracketScanner, closed_by
+from server.completion.boundaries.lexer import Kind, Token, lexer_for
+from server.completion.boundaries.line_boundary import BOUNDARY, NO_TEXT
+
+_BLANKS = " \t"
+_GOES_ON = ("<", ",", "|", "&", "=", "+", "?")
+
+
+@dataclass(frozen=True)
+class _Open:
+    """What is open where a line begins: own brackets, brackets of the line's that are ours to close, a string."""
+
+    depth: int
+    owed: int
+    inside: str
+
+
+class MidLine:
+    """One completion in the middle of a line; keeps the contract of `Boundary`."""
+
+    def __init__(self, cursor: CursorText) -> None:
+        scanner = BracketScanner(cursor.language)
+        above = scanner.advance(cursor.above)
+        state = scanner.advance(cursor.line_before)
+        below, on_line = closed_by(
+            cursor.after, state.open, cursor.language, later=0 if cursor.after_ends else above.depth
+        )
+        self._lexer = lexer_for(cursor.language)
+        self._line_before = cursor.line_before
+        self._joins = bool(cursor.language.joints)
+        self._right = cursor.line_after.strip(_BLANKS)
+        self._quote = self._quote_around(cursor, above.inside)
+        self._open = _Open(0, state.depth - below - on_line, above.inside)
+        self._start = 0  # where the line begins that is not complete yet
+        self._decision = Decision()
+
+    def _quote_around(self, cursor: CursorText, inside: str) -> str:
+        """The quote of the string that the cursor is in and its line closes; "" when it is in none."""
+        column = len(cursor.line_before)
+        for token in self._lexer.split(cursor.line_before + cursor.line_after, inside)[0]:
+            if token.kind is Kind.STRING and token.start < column < token.end:
+                return cursor.line_after[token.end - column - 1]
+        return ""
+
+    @property
+    def inside_string(self) -> bool:
+        return bool(self._open.inside)
+
+    def feed(self, text: str) -> Decision:
+        while self._decision.end is None:
+            newline = text.find("\n", self._start)
+            if newline < 0:
+                line = text[self._start :]
+                stop, sure, _ = self._read(line, whole=False)
+                if stop is None:
+                    sure = min(sure, len(line) - self._beginning_of_right(line))
+                self._decide(text, self._start + sure, stop is not None)
+                break
+            stop, sure, left = self._read(text[self._start : newline], whole=True)
+            self._decide(text, self._start + sure, stop is not None)
+            self._start, self._open = newline + 1, left
+        return self._decision
+
+    def finish(self, text: str) -> Decision:
+        if self.feed(text).end is None:
+            self._decide(text, len(text), ended=True)
+        return self._decision
+
+    def _read(self, line: str, whole: bool) -> tuple[int | None, int, _Open]:
+        """Where in this line the unit ends, if it does, how much of the line belongs to it, and what is left open."""
+        if self._quote:
+            return self._read_in_string(line, whole)
+        offset = len(self._line_before) if self._start == 0 else 0
+        tokens, inside = self._lexer.split(self._line_before + line if offset else line, self._open.inside)
+        depth, owed, place = self._open.depth, self._open.owed, 0
+        for token in tokens:
+            start, end = token.start - offset, token.end - offset
+            if end <= 0 and (whole or token.kind is not Kind.QUOTE):
+                continue
+            if start >= 0 and not depth and (found := self._right_in(line, place, start + 1)) is not None:
+                return found, found, self._open
+            if not whole and _may_change(token, end == len(line)):
+                return None, max(start, 0), self._open
+            if not whole and not depth and 0 <= len(line) - self._beginning_of_right(line) <= start:
+                return None, start, self._open
+            if token.kind is Kind.OPEN:
+                depth += 1
+            elif token.kind is Kind.CLOSE and depth:
+                depth -= 1
+            elif token.kind is Kind.CLOSE and owed:
+                owed -= 1
+            elif token.kind is Kind.CLOSE:
+                return start, start, self._open
+            place = end
+        if depth or inside:
+            return None, len(line), _Open(depth, owed, inside)
+        if (found := self._right_in(line, place, len(line))) is not None:
+            return found, found, self._open
+        # Behind a sign that needs more an expression goes on below, as type parameters do behind `<`.
+        if whole and not (self._joins and line.rstrip().endswith(_GOES_ON)):
+            return len(line), len(line), self._open
+        return None, len(line), self._open
+
+    def _read_in_string(self, line: str, whole: bool) -> tuple[int | None, int, _Open]:
+        """The same for text in a string that the file closes: it ends with its closing quote at the latest."""
+        found = line.find(self._right)
+        quote = line.find(self._quote)
+        while quote > 0 and line[quote - 1] == "\\":
+            quote = line.find(self._quote, quote + 1)
+        ends = [place for place in (found, quote) if place >= 0]
+        if not ends or (not whole and len(line) - self._beginning_of_right(line) < min(ends)):
+            return (len(line) if whole else None), len(line), self._open
+        return min(ends), min(ends), self._open
+
+    def _right_in(self, line: str, start: int, end: int) -> int | None:
+        """Where from `start` on, before `end`, the line comes to all that stands right of the cursor."""
+        while 0 <= (found := line.find(self._right, start)) < end:
+            inside_word = (
+                found > 0 and self._right[0].isalnum() and (line[found - 1].isalnum() or line[found - 1] == "_")
+            )
+            if not inside_word:
+                return found
+            start = found + 1
+        return None
+
+    def _beginning_of_right(self, line: str) -> int:
+        """How many characters at the line's end may be the beginning of what stands right of the cursor."""
+        for length in range(min(len(self._right), len(line)), 0, -1):
+            if line.endswith(self._right[:length]):
+                return length
+        return 0
+
+    def _decide(self, text: str, length: int, ended: bool) -> None:
+        length = max(len(text[:length].rstrip()), self._decision.settled)
+        reason = (BOUNDARY if length else NO_TEXT) if ended else ""
+        self._decision = Decision(length, length if ended else None, reason)
+
+
+def _may_change(token: Token, at_end: bool) -> bool:
+    """Whether more text on its line could make the token another one."""
+    return token.kind is Kind.QUOTE or (at_end and token.kind in (Kind.STRING, Kind.COMMENT))
