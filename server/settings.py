@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 from server.profiles import DEFAULT_PROFILE
 
 Surface = Literal["stream", "inline", "menu"]
+DraftMode = Literal["auto", "on", "off"]
 
 # Sent by clients made for another server; of no use here, and no mistake of the user's.
 _PASSED_OVER = frozenset({"editorInfo", "editorPluginInfo"})
@@ -28,12 +29,14 @@ class Settings:
     profile: a name, or the path of a .toml file. enable: whether completions are offered.
     exclude: globs of files, by their path in the workspace or by their name, that are never completed.
     surface: how completions are offered; None leaves it to what the client declares.
+    draft: whether the draft proposes blocks; "auto" leaves it to what pays.
     """
 
     profile: str = DEFAULT_PROFILE
     enable: bool = True
     exclude: tuple[str, ...] = ()
     surface: Surface | None = None
+    draft: DraftMode = "auto"
 
     def excludes(self, path: str) -> bool:
         """Whether a file is excluded; `path` is its posix path in the workspace. `*` matches `/` as well."""
@@ -92,14 +95,15 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
 
 
+def _one_of(words: tuple[str, ...]) -> tuple[str, Any, Any]:
+    return " or ".join(f'"{each}"' for each in words), lambda value: value in words, str
+
+
 # option -> what it must be, whether a value is that, and how it is kept
 _READERS: Mapping[str, tuple[str, Any, Any]] = {
     "profile": ("a name or a path", lambda value: isinstance(value, str) and bool(value), str),
     "enable": ("true or false", lambda value: isinstance(value, bool), bool),
     "exclude": ("a list of globs", _is_texts, tuple),
-    "surface": (
-        " or ".join(f'"{each}"' for each in get_args(Surface)),
-        lambda value: value in get_args(Surface),
-        str,
-    ),
+    "surface": _one_of(get_args(Surface)),
+    "draft": _one_of(get_args(DraftMode)),
 }

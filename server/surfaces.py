@@ -106,7 +106,7 @@ def _menu_item(uri: str, start: Position, word: str, result: CompletionResult) -
         insert_text_format=types.InsertTextFormat.PlainText,
         insert_text_mode=types.InsertTextMode.AsIs,
         text_edit=types.TextEdit(_lsp_range(Range(start, result.range.end)), word + result.text),
-        command=_accepted(uri),
+        command=_accepted(uri, result),
     )
 
 
@@ -115,14 +115,14 @@ def _inline_list(uri: str, results: list[CompletionResult]) -> types.InlineCompl
         return None
     return types.InlineCompletionList(
         [
-            types.InlineCompletionItem(result.text, range=_lsp_range(result.range), command=_accepted(uri))
+            types.InlineCompletionItem(result.text, range=_lsp_range(result.range), command=_accepted(uri, result))
             for result in results
         ]
     )
 
 
-def _accepted(uri: str) -> types.Command:
-    return types.Command("Accepted", ACCEPTED, arguments=[uri])
+def _accepted(uri: str, result: CompletionResult) -> types.Command:
+    return types.Command("Accepted", ACCEPTED, arguments=[uri, result.stats.source])
 
 
 def _is_invoked(context: Any) -> bool:

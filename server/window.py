@@ -109,9 +109,12 @@ class Window:
             return refusal
         place, path = document.place(position), path_in_workspace(uri, self.folders)
         self._places[document.uri] = place
+        from server.completion.request import CompletionOptions
+
+        options = CompletionOptions(draft=self.settings.draft)
         if invoked:
-            return await self._service.complete_several(document, place, path, on_growth)
-        return [await self._service.complete(document, place, path, on_growth=on_growth)]
+            return await self._service.complete_several(document, place, path, options, on_growth)
+        return [await self._service.complete(document, place, path, options, on_growth)]
 
     def _refusal(self, uri: str) -> str:
         """Why a document gets no completions, "" when it does."""

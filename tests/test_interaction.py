@@ -321,7 +321,7 @@ async def test_a_request_made_by_hand_asks_for_two_sampled_texts_and_shows_each_
     before = await started(engine)
     typist = Typist(service, "call")
     grown: list[Growth] = []
-    results = await service.complete_several(typist.document, typist.place, "a.py", grown.append)
+    results = await service.complete_several(typist.document, typist.place, "a.py", on_growth=grown.append)
     assert [each.text for each in results] == ["(one, two)"]  # recorded text is the same however it is drawn
     await service.aclose()
     assert 3 <= await started(engine) - before <= 4  # with a speculation, if it was begun

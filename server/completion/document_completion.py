@@ -41,17 +41,18 @@ class DocumentCompletion:
         if running is None:
             return None
         running.supersede()
-        if running.generated.typed(spot) is None:
-            self._abort_running()
-            return None
-        return running
+        # One that was not sent yet would only be late for a text that the newer request knows better.
+        if running.generated.agrees(spot) and (running.is_sent or running.generated.typed(spot) == ""):
+            return running
+        self._abort_running()
+        return None
 
     def edited(self, spots: list[Spot]) -> None:
         """The text has changed, and the cursor is probably at one of the spots."""
         self._end_alternative()
         running = self.running
-        if running is not None and all(running.generated.typed(spot) is None for spot in spots):
-            self.abort()
+        if running is not None and not any(running.generated.agrees(spot) for spot in spots):
+            self._abort_running()
 
     def abort(self) -> None:
         """End what runs, within a round."""

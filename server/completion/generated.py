@@ -14,6 +14,8 @@ from server.completion.boundaries.choice import boundary_for
 from server.completion.result import Finish
 from server.completion.spot import Spot
 
+AHEAD = 8  # characters; with more of them, what was typed is worth a generation of its own
+
 
 @dataclass(frozen=True)
 class Generated:
@@ -33,6 +35,16 @@ class Generated:
         """What was typed to get to `spot`, when that is how this text begins; else None."""
         typed = self.spot.typed_until(spot)
         return typed if typed is not None and self.text.startswith(typed) else None
+
+    def agrees(self, spot: Spot) -> bool:
+        """Whether this text, as far as it has come, goes with what was typed to get to `spot`.
+
+        Keys may be a little ahead of the text: what is on its way may turn out to be just what was typed.
+        """
+        typed = self.spot.typed_until(spot)
+        if typed is None:
+            return False
+        return self.text.startswith(typed) or (typed.startswith(self.text) and len(typed) <= len(self.text) + AHEAD)
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,8 @@ class Reader:
         When the stream has ended and the piece is still not complete, the text does not reach far enough.
         """
         end = generated.decision.end
+        if len(generated.text) < self._typed:
+            return Piece(self._typed, self._typed)
         if end is None or self._typed < end or self._typed == 0:
             return self._piece(0, generated.decision, generated.ending)
         own = self._own = self._own or boundary_for(self._spot.cursor)

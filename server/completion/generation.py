@@ -90,6 +90,11 @@ class Generation:
         return self._task is not None and self._task.done()
 
     @property
+    def is_sent(self) -> bool:
+        """Whether the engine knows of it."""
+        return self._sent_at > 0
+
+    @property
     def is_past_unit(self) -> bool:
         return self.generated.ending is not None
 

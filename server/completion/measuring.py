@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from server.completion.generation import Generation
-from server.completion.result import Stats
+from server.completion.result import Source, Stats
 from server.engine.protocol import EngineHealth
 
 RECENT = 20  # generations whose numbers the status shows
@@ -25,7 +25,7 @@ class Stopwatch:
         if self._first is None:
             self._first = time.monotonic()
 
-    def stats(self, health: EngineHealth, generation: Generation | None = None) -> Stats:
+    def stats(self, health: EngineHealth, source: Source, generation: Generation | None = None) -> Stats:
         """Numbers up to now, without a generation those of an answer that needed none."""
         total_s = time.monotonic() - self._begun
         first_s = total_s if self._first is None else self._first - self._begun
@@ -34,6 +34,7 @@ class Stopwatch:
             device=health.device,
             first_ms=round(first_s * 1000, 1),
             total_ms=round(total_s * 1000, 1),
+            source=source,
         )
         return stats if generation is None else _with_cost(stats, generation, total_s - first_s)
 
@@ -48,16 +49,13 @@ def _with_cost(stats: Stats, generation: Generation, decode_s: float) -> Stats:
         tokens, rounds, decode_s = summary.completion_tokens, summary.rounds, summary.decode_ms / 1000
         prompt_tokens, reused = summary.prompt_tokens, summary.reused_tokens
         acceptance_length = summary.acceptance_length
-    return Stats(
-        engine=stats.engine,
-        device=stats.device,
+    return replace(
+        stats,
         prompt_tokens=prompt_tokens,
         reused_tokens=reused,
         tokens=tokens,
         rounds=rounds,
         acceptance_length=round(acceptance_length, 2),
-        first_ms=stats.first_ms,
-        total_ms=stats.total_ms,
         tokens_per_s=round(tokens / decode_s, 1) if decode_s > 0 else 0.0,
     )
 

@@ -71,11 +71,12 @@ class Request:
         self._on_growth = on_growth
 
     async def follow(self, generation: Generation) -> Piece:
-        """Wait for what a generation that agrees brings: complete, or all it has when it ended or failed before.
+        """Wait for what a generation that agrees brings: complete, or without a finish when it is of no use.
 
-        The finish is "cancelled" for a request that was superseded.
+        It is of no use when it turns out to disagree, ends too soon or fails. The finish is "cancelled" for a
+        request that was superseded.
         """
-        typed = generation.generated.typed(self.site.spot)
+        typed = generation.generated.spot.typed_until(self.site.spot)
         assert typed is not None, "the generation does not agree"
         reader = Reader(self.site.spot, len(typed))
         piece = self._read(reader, generation)
@@ -84,7 +85,7 @@ class Request:
         attachment = Attachment(asyncio.Event())
         generation.attach(attachment)
         try:
-            while piece.finish is None and not generation.ended:
+            while piece.finish is None and not generation.ended and generation.generated.agrees(self.site.spot):
                 await attachment.changed.wait()
                 attachment.changed.clear()
                 if attachment.superseded:

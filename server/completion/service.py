@@ -14,7 +14,7 @@ from server.completion.generated import Generated
 from server.completion.generation import Generation
 from server.completion.measuring import Pace, Recent
 from server.completion.request import CompletionOptions, Growth, Request
-from server.completion.result import CompletionResult
+from server.completion.result import CompletionResult, Source
 from server.completion.shown import Shown
 from server.completion.speculation import spot_if_accepted
 from server.completion.spot import Spot
@@ -80,10 +80,16 @@ class CompletionService:
         return await self._answer(document, Request(site, options or CompletionOptions(), on_growth))
 
     async def complete_several(
-        self, document: Document, place: Place, path: str, on_growth: Callable[[Growth], None] | None = None
+        self,
+        document: Document,
+        place: Place,
+        path: str,
+        options: CompletionOptions | None = None,
+        on_growth: Callable[[Growth], None] | None = None,
     ) -> list[CompletionResult]:
         """The completion, and sampled ones that differ from it: for a request that the user made by hand."""
-        request = Request(surroundings(document, place, path, self.prompts.limit), CompletionOptions(), on_growth)
+        site = surroundings(document, place, path, self.prompts.limit)
+        request = Request(site, options or CompletionOptions(), on_growth)
         results = [await self._answer(document, request)]
         client = self.link.client
         if not results[0].text or client is None:
@@ -153,7 +159,9 @@ class CompletionService:
     def _of_what_is_shown(self, left: Shown | None, request: Request) -> CompletionResult | None:
         if left is None or not left.text or request.options.exact_stats:
             return None
-        return request.answer_with(left.text, left.finish, left.reason, request.stopwatch.stats(self.link.health))
+        return request.answer_with(
+            left.text, left.finish, left.reason, request.stopwatch.stats(self.link.health, "shown")
+        )
 
     def _of_the_cache(self, state: DocumentCompletion, request: Request, document: Document) -> CompletionResult | None:
         found = None if request.options.exact_stats else self.cache.find(request.site.spot)
@@ -162,21 +170,23 @@ class CompletionService:
         generated, reader = found
         if state.running is None:
             self._speculate(state, generated, document, request.site.place)
-        return request.answer(generated, reader.read(generated), request.stopwatch.stats(self.link.health))
+        return request.answer(generated, reader.read(generated), request.stopwatch.stats(self.link.health, "cache"))
 
     async def _of_the_engine(
         self, state: DocumentCompletion, running: Generation | None, request: Request, document: Document
     ) -> CompletionResult:
         self._warm_up.end()
+        source: Source = "running"
         piece = None if running is None else await request.follow(running)
         if running is None or piece is None or piece.finish is None:
             client = self.link.client
             if client is None:
                 self.link.launch()
                 return request.nothing(self.link.reason)
+            source = "new"
             running = self._begin(state, request, client, document)
             piece = await request.follow(running)
-        stats = request.stopwatch.stats(self.link.health, running)
+        stats = request.stopwatch.stats(self.link.health, source, running)
         if running.failure is not None:
             piece = replace(piece, finish="cancelled", reason=self._reason(running.failure, request.options))
         return request.answer(running.generated, piece, stats)

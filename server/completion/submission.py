@@ -26,7 +26,9 @@ from server.engine.protocol import (
     EngineUnavailable,
 )
 
-SUBMISSIONS_PER_S = 20  # more keys than this a second nobody types; a client gone wild is held back
+# Nobody types faster, and what a client gone wild asks for is overtaken while it waits. One at a time, since
+# the window slides: twenty a second would let twenty through at once and then hold the next for a second.
+THROTTLED_S = 0.025
 TEXT_MAX_TOKENS = 256  # for profiles that send text, which have no limit of their own
 
 MakePrompt = Callable[[Spot], Awaitable[Prompt]]
@@ -48,7 +50,7 @@ class Submission:
         self.link = link
         self.pacing = Pacing()
         self._client_id = secrets.token_hex(8)
-        self._throttler = Throttler(rate_limit=SUBMISSIONS_PER_S)
+        self._throttler = Throttler(1, THROTTLED_S, retry_interval=0.005)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(
@@ -74,12 +76,13 @@ class Submission:
             request = self.request(spot, prompt, draft)
             if sampling is not None:
                 request = replace(request, priority=ORDINARY, **asdict(sampling))
-            async with self._throttler:
-                try:
-                    await generation.read(client, request, prompt)
-                except (EngineLoading, EngineUnavailable, EngineStalled) as error:
-                    await self._lost(client, error, broke_off=bool(generation.rounds))
-                    raise
+            if not generation.speculative:
+                await self._throttler.acquire()
+            try:
+                await generation.read(client, request, prompt)
+            except (EngineLoading, EngineUnavailable, EngineStalled) as error:
+                await self._lost(client, error, broke_off=bool(generation.rounds))
+                raise
             self.link.succeeded()
             if generation.first_text_s is not None and not generation.speculative:
                 self.pacing.first_text(generation.first_text_s)
