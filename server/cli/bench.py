@@ -44,9 +44,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--alone", action="store_true", help="take away the file's rest: no text below tells where a unit ends"
     )
     boundaries.add_argument("--json", action="store_true", help="print one JSON object")
+    from server.cli import bench_keystrokes
+
+    keystrokes = benches.add_parser("keystrokes", help=bench_keystrokes.__doc__, description=bench_keystrokes.__doc__)
+    bench_keystrokes.add_arguments(keystrokes)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.bench == "keystrokes":
+        from server.cli import bench_keystrokes
+
+        return bench_keystrokes.run(args)
     return _run_cases(args) if args.cases else _run_holes(args)
 
 

@@ -13,7 +13,10 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+from server.completion.boundaries.boundary import Decision
+from server.completion.boundaries.line_boundary import NO_TEXT
 from server.completion.cut import Cut
 from server.completion.generated import Generated
 from server.completion.result import Finish
@@ -73,7 +76,6 @@ class Generation:
         self.on_end: Callable[[], None] = lambda: None
         self._prompts = prompts
         self._goes_past = goes_past
-        self._cut = Cut(spot.cursor)
         self._attached: set[Attachment] = set()
         self._task: asyncio.Task[None] | None = None
         self._stream: CompletionStream | None = None
@@ -133,6 +135,8 @@ class Generation:
         self._sent_at = time.monotonic()
         async with client.stream(request) as stream:
             self._stream = stream
+            if not self.speculative:
+                _ = self._cut  # reads the file around the cursor, while the engine is at the prompt
             async for chunk in stream:
                 self._add(chunk)
                 if self.is_past_unit and await self._is_enough(stream):
@@ -141,6 +145,10 @@ class Generation:
             self.summary = stream.summary
         finish = _FINISHES.get(self.summary.finish, "eos") if self.summary is not None else "cancelled"
         self._close(finish)
+
+    @cached_property
+    def _cut(self) -> Cut:
+        return Cut(self.generated.spot.cursor)
 
     def _add(self, chunk: CompletionChunk) -> None:
         # The replay engine has no tokens: each of its rounds counts as one.
@@ -173,6 +181,9 @@ class Generation:
 
     def _close(self, finish: Finish) -> None:
         seen = self.generated
+        if finish == "cancelled" and not seen.text:
+            self._become(replace(seen, decision=Decision(0, 0, NO_TEXT), ending=finish, stream_finish=finish))
+            return
         decision = self._cut.finish()
         self._become(replace(seen, decision=decision, ending=seen.ending or finish, stream_finish=finish))
 
