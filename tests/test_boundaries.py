@@ -345,6 +345,14 @@ OTHERS = [
     Case("middle-of-a-line", "f(‸, b);\n", "a[0]\n, c", "a[0]"),
     Case("comment", "// says ‸\n", "hello\n// again\na();\n", "hello"),
     Case("opener-on-its-own-line", "void f()‸\n", "\n{\n  a();\n}\nint b;\n", "\n{\n  a();\n}", "c"),
+    Case(
+        "statement-below-a-directive",
+        "void f() {\n#ifdef A\n  if (a ‸\n#endif\n}\n",
+        "> 1)\n    b();\n  else\n    c();\n#endif\n",
+        "> 1)\n    b();\n  else\n    c();",
+        "c",
+    ),
+    Case("directive", "#include <a.h>\n#include ‸\nint b;\n", "<c.h>\nint b;\n", "<c.h>", "c"),
     Case("go", "func f(a int) int {‸\n", "\n\treturn a\n}\n\nfunc g() {\n", "\n\treturn a\n}", "go"),
     Case("rust-lifetime", "fn f<'a>(x: &'a str) {‸\n", "\n    g(x);\n}\nfn h() {}\n", "\n    g(x);\n}", "rust"),
     Case(

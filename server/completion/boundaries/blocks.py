@@ -53,7 +53,6 @@ class BlockRules:
         self._after_blank = False  # a blank line was generated after the last line kept
         self._grew = False  # the unit has lines deeper than its first
         self._closed = False  # a block of the unit was closed
-        self._in_directive = self._is_directive(cursor.line_before)  # the last line is for the preprocessor
         self._leading = False  # the last line was a comment or leader, the statement is still to come
         self._head = _first_word(cursor.line_before)  # of the statement
         self._on_cursor_line = not cursor.on_blank_line  # the next line judged continues the cursor's
@@ -123,7 +122,6 @@ class BlockRules:
 
     def ends(self, line: str, fresh: str) -> bool:
         first_word, column = _first_word(line), indentation(line)
-        self._in_directive = self._is_directive(line)
         self._after_blank = self._on_cursor_line = False
         before = self._state
         if not self._head or self._leading or (column == self._level and first_word in _CONTROL):
@@ -194,7 +192,7 @@ class BlockRules:
     def _unfinished(self) -> bool:
         """Whether a line that is complete ends with a word where statements end with a sign."""
         last = self._state.last
-        return self._language.terminated and not self._in_directive and (last.isalnum() or last in ("_", "*", "&", ">"))
+        return self._language.terminated and (last.isalnum() or last in ("_", "*", "&", ">"))
 
     def _begins_another(self, line: str, whole: bool) -> Verdict:
         """A statement without a block ends before a line at its own column, unless a word there carries it on."""

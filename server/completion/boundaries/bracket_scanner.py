@@ -32,9 +32,10 @@ class LineState:
 
     innermost: the last of the brackets open there. surplus: closers that closed none of the text's own.
     inside: what has opened a string or comment of several lines that is still open, or "".
-    The rest tells of its last line that holds anything, code or comment. last: its last character of
-    code, a quote for a string, "" when it has none. indent: its column. statement: the column where its logical
-    line begins. lowest: the fewest brackets that were open within it. code: whether it is more than a comment.
+    The rest tells of its last line that holds anything, code or comment. last: its last character of code, a quote
+    for a string, `;` for a directive, which ends with its line, "" when it has none. indent: its column. statement:
+    the column where its logical line begins. lowest: the fewest brackets that were open within it. code: whether it
+    is more than a comment.
     """
 
     innermost: Opener | None = None
@@ -72,6 +73,7 @@ class BracketScanner:
         self._lexer = lexer_for(language)
         # Where blocks are told by words or by indentation, a deeper line is what they hold.
         self._carries_on_deeper = bool(language.joints)
+        self._directives = language.directives
         self._state = LineState()
         self._line = ""  # the line that is not complete yet
         self._at_line_start = LineState()
@@ -113,6 +115,8 @@ class BracketScanner:
                 surplus += 1
         rest = line[place:].rstrip()
         last = rest[-1] if rest.strip() else last
+        if self._directives and last != "\\" and line.lstrip().startswith("#"):
+            last = ";"
         return LineState(innermost, surplus, inside, last, indent, statement, lowest, bool(last))
 
 
