@@ -102,6 +102,7 @@ def create_server() -> DflashServer:
     def did_open(params: types.DidOpenTextDocumentParams) -> None:
         opened = params.text_document
         window.documents.open(opened.uri, opened.text, opened.language_id, opened.version)
+        window.opened(opened.uri)
         window.focused(opened.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
@@ -114,6 +115,10 @@ def create_server() -> DflashServer:
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def did_close(params: types.DidCloseTextDocumentParams) -> None:
         window.closed(params.text_document.uri)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
+    def did_save(params: types.DidSaveTextDocumentParams) -> None:
+        window.saved(params.text_document.uri)
 
     @server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
     async def did_change_configuration(params: types.DidChangeConfigurationParams) -> None:

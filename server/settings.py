@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
@@ -28,6 +28,7 @@ class Settings:
 
     profile: a name, or the path of a .toml file. enable: whether completions are offered.
     exclude: globs of files, by their path in the workspace or by their name, that are never completed.
+    exclude_by_language: more globs, each for files of one LSP language id; option `excludeByLanguage`.
     surface: how completions are offered; None leaves it to what the client declares.
     draft: whether the draft proposes blocks; "auto" leaves it to what pays.
     """
@@ -35,6 +36,7 @@ class Settings:
     profile: str = DEFAULT_PROFILE
     enable: bool = True
     exclude: tuple[str, ...] = ()
+    exclude_by_language: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     surface: Surface | None = None
     draft: DraftMode = "auto"
 
@@ -85,7 +87,7 @@ def read_settings(options: object, settings: Settings | None = None) -> tuple[Se
             continue
         wanted, is_right, read = reader
         if is_right(value):
-            found = replace(found, **{str(key): read(value)})
+            found = replace(found, **{_FIELDS.get(str(key), str(key)): read(value)})
         else:
             problems.append(f"{key} must be {wanted}")
     return found, problems
@@ -95,15 +97,26 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
 
 
+def _is_texts_by_language(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(key, str) and _is_texts(each) for key, each in value.items())
+
+
 def _one_of(words: tuple[str, ...]) -> tuple[str, Any, Any]:
     return " or ".join(f'"{each}"' for each in words), lambda value: value in words, str
 
 
+# Options whose field is named otherwise.
+_FIELDS = {"excludeByLanguage": "exclude_by_language"}
 # option -> what it must be, whether a value is that, and how it is kept
 _READERS: Mapping[str, tuple[str, Any, Any]] = {
     "profile": ("a name or a path", lambda value: isinstance(value, str) and bool(value), str),
     "enable": ("true or false", lambda value: isinstance(value, bool), bool),
     "exclude": ("a list of globs", _is_texts, tuple),
+    "excludeByLanguage": (
+        "lists of globs by language",
+        _is_texts_by_language,
+        lambda value: {language: tuple(globs) for language, globs in value.items()},
+    ),
     "surface": _one_of(get_args(Surface)),
     "draft": _one_of(get_args(DraftMode)),
 }

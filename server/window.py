@@ -70,14 +70,28 @@ class Window:
         """Load what completions need and launch the engine, while the editor goes on."""
         try:
             # Imports and the tokenizer take half a second, in which no key must wait.
-            self._service = await asyncio.to_thread(_service, self.settings.profile, self)
+            self._service = await asyncio.to_thread(_service, self)
         except Exception as error:
             self._failure = str(error) if isinstance(error, DflashError) else _internal(error)
             self._complain(f"no completions: {self._failure}")
             self.tell()
             return
         self._service.link.launch()
+        for document in self.documents:
+            self._service.opened(document, path_in_workspace(document.uri, self.folders))
         self.tell()
+        await self._service.start()
+
+    def opened(self, uri: str) -> None:
+        """A document was opened: what prompts show of it is made ready before the first key."""
+        document = self.documents.get(uri)
+        if self._service is not None and document is not None and scheme(uri) in SCHEMES:
+            self._service.opened(document, path_in_workspace(uri, self.folders))
+
+    def saved(self, uri: str) -> None:
+        """A document was written: others may use what it now defines."""
+        if self._service is not None:
+            self._service.saved(uri)
 
     async def complete(
         self,
@@ -111,7 +125,7 @@ class Window:
         self._places[document.uri] = place
         from server.completion.request import CompletionOptions
 
-        options = CompletionOptions(draft=self.settings.draft)
+        options = CompletionOptions(draft=self.settings.draft, explicit=invoked)
         if invoked:
             return await self._service.complete_several(document, place, path, options, on_growth)
         return [await self._service.complete(document, place, path, options, on_growth)]
@@ -253,10 +267,15 @@ def _internal(error: Exception) -> str:
     return f"internal error: {type(error).__name__}"
 
 
-def _service(profile: str, window: Window) -> CompletionService:
+def _service(window: Window) -> CompletionService:
     from server.completion.engine_link import LinkListener
     from server.completion.service import CompletionService
+    from server.context.open_documents import file_of
+    from server.context.workspace import Workspace
     from server.profiles import load_profile
 
+    folders = [folder for uri in window.folders if (folder := file_of(uri)) is not None]
+    settings = window.settings
+    workspace = Workspace(folders, settings.exclude, settings.exclude_by_language, indexed=True)
     listener = LinkListener(changed=lambda health: window.tell(), failed=window.engine_failed)
-    return CompletionService(load_profile(profile), listener, on_pace=window.tell)
+    return CompletionService(load_profile(settings.profile), listener, on_pace=window.tell, workspace=workspace)

@@ -381,6 +381,8 @@ async def test_a_mistake_of_ours_is_silence_with_a_reason_and_no_text_in_the_log
         ([], Settings(), ["initializationOptions must be an object"]),
         ({"profile": ""}, Settings(), ["profile must be a name or a path"]),
         ({"exclude": ["*.env", 1]}, Settings(), ["exclude must be a list of globs"]),
+        ({"excludeByLanguage": {"sql": ["*"]}}, Settings(exclude_by_language={"sql": ("*",)}), []),
+        ({"excludeByLanguage": {"sql": "*"}}, Settings(), ["excludeByLanguage must be lists of globs by language"]),
         ({"surface": "popup"}, Settings(), ['surface must be "stream" or "inline" or "menu"']),
         ({"surface": ["stream"]}, Settings(), ['surface must be "stream" or "inline" or "menu"']),
         ({"surface": "menu", "enable": False}, Settings(surface="menu", enable=False), []),

@@ -86,12 +86,15 @@ def test_blanks_without_end_are_healed_only_in_part() -> None:
     assert shown(prompt).endswith("x = 1\n" + "\n" * 500)
 
 
-def test_a_profile_may_switch_healing_off_and_other_engines_know_none() -> None:
-    off = profile(heal=False)
-    remote = replace(profile(), engine=replace(off.engine, kind="remote", address="http://127.0.0.1:1"))
-    for each in (off, remote):
-        prompt = build("def f(a):\n    ", PromptBuilder(each))
-        assert prompt.heal == "" and shown(prompt).endswith("def f(a):\n    ")
+def test_a_profile_may_switch_healing_off() -> None:
+    prompt = build("def f(a):\n    ", PromptBuilder(profile(heal=False)))
+    assert prompt.heal == prompt.retyped == "" and shown(prompt).endswith("def f(a):\n    ")
+
+
+def test_other_engines_know_no_healing_and_must_retype_what_was_cut_off() -> None:
+    remote = replace(profile(), engine=replace(profile().engine, kind="remote", address="http://127.0.0.1:1"))
+    prompt = build("def f(a):\n    ", PromptBuilder(remote))
+    assert prompt.heal == "" and prompt.retyped == "\n    " and shown(prompt).endswith("def f(a):")
 
 
 def test_a_long_file_fills_the_budget_without_exceeding_it() -> None:
@@ -160,7 +163,6 @@ def test_a_profile_without_a_prompt_sends_text() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": "suffix-prefix-middle"}, "is not built yet"),
         ({"max_tokens": 4096}, "no tokens are left for the prompt"),
     ],
 )

@@ -16,6 +16,8 @@ CASES_SHOWN = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from server.cli import add_profile_argument
+
     benches = parser.add_subparsers(dest="bench", metavar="BENCH", required=True)
     boundaries = benches.add_parser(
         "boundaries",
@@ -44,6 +46,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--alone", action="store_true", help="take away the file's rest: no text below tells where a unit ends"
     )
     boundaries.add_argument("--json", action="store_true", help="print one JSON object")
+    context = benches.add_parser(
+        "context",
+        help="what prompts cost, how much of them stays from key to key, and what the index takes",
+        description="What prompts cost, how much of them stays from key to key, and what the index takes.",
+    )
+    add_profile_argument(context)
+    context.add_argument(
+        "--sources",
+        type=Path,
+        metavar="FOLDER",
+        help="Python files to type in and to index (default: the installed library)",
+    )
+    context.add_argument("--trace", type=Path, metavar="FILE.json", help="a recorded trace to measure reuse with")
+    context.add_argument(
+        "--files",
+        type=int,
+        default=5000,
+        metavar="N",
+        help="files to index, 0 for none (default: %(default)s)",
+    )
+    context.add_argument("--json", action="store_true", help="print one JSON object")
     from server.cli import bench_keystrokes
 
     keystrokes = benches.add_parser("keystrokes", help=bench_keystrokes.__doc__, description=bench_keystrokes.__doc__)
@@ -55,7 +78,53 @@ def run(args: argparse.Namespace) -> int:
         from server.cli import bench_keystrokes
 
         return bench_keystrokes.run(args)
+    if args.bench == "context":
+        return asyncio.run(_run_context(args))
     return _run_cases(args) if args.cases else _run_holes(args)
+
+
+async def _run_context(args: argparse.Namespace) -> int:
+    import sysconfig
+
+    from server.benchmarks.context import LINES, measure_assembly, measure_index, measure_reuse
+    from server.benchmarks.traces import read_trace
+    from server.errors import DflashError
+    from server.profiles import load_profile
+
+    profile = load_profile(args.profile)
+    sources = args.sources or Path(sysconfig.get_path("stdlib"))
+    if not sources.is_dir():
+        raise DflashError(f"{sources} is not a folder")
+    report: dict[str, Any] = {"profile": profile.name, "assembly": []}
+    for lines in LINES:
+        _say(f"typing in a file of {lines} lines")
+        report["assembly"].append(await measure_assembly(profile, sources, lines))
+    if args.trace is not None:
+        report["reuse"] = await measure_reuse(profile, read_trace(args.trace))
+    if args.files:
+        report["index"] = await measure_index(profile, sources, args.files, _say)
+    if args.json:
+        print(json.dumps(report))
+    else:
+        _print_context(report)
+    return 0
+
+
+def _print_context(report: dict[str, Any]) -> None:
+    for each in report["assembly"]:
+        ms, processor = each["ms"], each["processor_ms"]
+        print(
+            f"{each['lines']} lines: {ms['p50']} ms a request (p95 {ms['p95']}), of the processor {processor['p50']}"
+            f" (p95 {processor['p95']}); {each['reused']} % of the prompt tokens stay"
+        )
+    for name, share in report.get("reuse", {}).get("reused", {}).items():
+        print(f"{name}: {share} % of the prompt tokens stay over {report['reuse']['keys']} keys")
+    if "index" in report:
+        index, ms = report["index"], report["index"]["ms"]
+        print(
+            f"index: {index['files']} files, {index['definitions']} definitions in {index['scan_s']} s and"
+            f" {index['peak_memory_mb']} MB; requests meanwhile {ms['p50']} ms (p95 {ms['p95']})"
+        )
 
 
 def _run_cases(args: argparse.Namespace) -> int:
@@ -130,6 +199,10 @@ def _print_holes(found: dict[str, Any]) -> None:
 
 def _times(quantiles: dict[str, float]) -> str:
     return f"{quantiles['p50']} ms (p95 {quantiles['p95']})" if quantiles else "no time"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _say_progress(done: int, total: int) -> None:

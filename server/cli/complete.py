@@ -67,6 +67,7 @@ async def _run(args: argparse.Namespace) -> int:
     comparison = None
     try:
         await service.link.connect()
+        await service.ready(document, path)
         health = service.link.health
         if args.stream:
             # Recorded text has no tokens to tell apart.

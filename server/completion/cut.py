@@ -13,9 +13,10 @@ from server.documents.lines import split_lines
 class Cut:
     """The text generated at one site so far. However it comes in pieces, the result is the same."""
 
-    def __init__(self, cursor: CursorText) -> None:
+    def __init__(self, cursor: CursorText, *, single_line: bool = False) -> None:
+        """single_line: the completion ends with the cursor's line, whatever the syntax would allow."""
         self._cursor = cursor
-        self._boundary = boundary_for(cursor)
+        self._boundary = boundary_for(cursor, single_line=single_line)
         self._style = IndentationStyle(cursor)
         self._blanks: str | None = ""  # those that the last line begins with, while nothing else has come
         self.text = ""

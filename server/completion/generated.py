@@ -79,7 +79,7 @@ class Reader:
             return Piece(self._typed, self._typed)
         if end is None or self._typed < end or self._typed == 0:
             return self._piece(0, generated.decision, generated.ending)
-        own = self._own = self._own or boundary_for(self._spot.cursor)
+        own = self._own = self._own or boundary_for(self._spot.cursor, single_line=self._spot.single_line)
         rest = generated.text[self._typed :]
         decision = own.feed(rest)
         ending: Finish = "boundary"

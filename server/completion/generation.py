@@ -36,6 +36,8 @@ from server.engine.protocol import (
 SUMMARY_S = 2.0  # how long the engine may take to end a generation that was cancelled
 GRACE_S = 0.02  # a generation that nobody waits for goes on so long: the next key may agree with it
 
+NOT_RETYPED = "the answer does not go on with what was typed"
+
 # How an engine's stream ends, in the words of a result.
 _FINISHES: dict[str, Finish] = {"eos": "eos", "stop": "eos", "length": "length", "cancelled": "cancelled"}
 
@@ -82,6 +84,7 @@ class Generation:
         self._urgent = not speculative
         self._urging: asyncio.Task[None] | None = None
         self._sent_at = 0.0
+        self._retyped = ""  # what an engine that knows no healing must still begin with
 
     def start(self, work: asyncio.Task[None]) -> None:
         self._task = work
@@ -130,6 +133,7 @@ class Generation:
     async def read(self, client: EngineClient, request: CompletionRequest, prompt: Prompt) -> None:
         """Read the engine's whole stream. Raises EngineError."""
         self.prompt = prompt
+        self._retyped = prompt.retyped
         if not self._urgent:
             request = replace(request, priority=WARM_UP)
         self._sent_at = time.monotonic()
@@ -148,12 +152,17 @@ class Generation:
 
     @cached_property
     def _cut(self) -> Cut:
-        return Cut(self.generated.spot.cursor)
+        spot = self.generated.spot
+        return Cut(spot.cursor, single_line=spot.single_line)
 
     def _add(self, chunk: CompletionChunk) -> None:
         # The replay engine has no tokens: each of its rounds counts as one.
         self.tokens += len(chunk.token_ids) or 1
-        text = self._cut.add(chunk.text)
+        fresh = self._without_retyped(chunk.text)
+        if fresh is None:
+            self._become(replace(self.generated, decision=Decision(0, 0, NOT_RETYPED), ending="boundary"))
+            return
+        text = self._cut.add(fresh)
         bonus = self._prompts.text_of(chunk.token_ids[chunk.accepted :]) if chunk.accepted else text
         self.rounds.append(RoundText(text, text[-len(bonus) :] if bonus else ""))
         decision = self._cut.decision
@@ -161,6 +170,14 @@ class Generation:
             self.first_text_s = time.monotonic() - self._sent_at
         ending: Finish | None = self.generated.ending or ("boundary" if decision.end is not None else None)
         self._become(replace(self.generated, text=self._cut.text, decision=decision, ending=ending))
+
+    def _without_retyped(self, text: str) -> str | None:
+        """The text without what it must begin with; None when it begins with something else."""
+        common = min(len(text), len(self._retyped))
+        if text[:common] != self._retyped[:common]:
+            return None
+        self._retyped = self._retyped[common:]
+        return text[common:]
 
     async def _is_enough(self, stream: CompletionStream) -> bool:
         """Whether to read no further; what is read past the unit waits for everybody else's text."""
@@ -184,7 +201,7 @@ class Generation:
         if finish == "cancelled" and not seen.text:
             self._become(replace(seen, decision=Decision(0, 0, NO_TEXT), ending=finish, stream_finish=finish))
             return
-        decision = self._cut.finish()
+        decision = seen.decision if seen.decision.end is not None else self._cut.finish()
         self._become(replace(seen, decision=decision, ending=seen.ending or finish, stream_finish=finish))
 
     def _become(self, generated: Generated) -> None:

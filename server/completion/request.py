@@ -22,11 +22,15 @@ class CompletionOptions:
 
     exact_stats: generate nothing past the unit, and wait for the engine's own numbers, a round longer.
     raise_errors: raise an EngineError instead of answering with nothing and its text as the reason.
+    explicit: the user asked for it, so it is made even where none would be offered.
+    selected: text is selected.
     """
 
     draft: DraftMode = "auto"
     exact_stats: bool = False
     raise_errors: bool = False
+    explicit: bool = True
+    selected: bool = False
 
 
 @dataclass(frozen=True)

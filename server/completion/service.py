@@ -13,6 +13,7 @@ from server.completion.engine_link import EngineLink, LinkListener
 from server.completion.generated import Generated
 from server.completion.generation import Generation
 from server.completion.measuring import Pace, Recent
+from server.completion.offer import Offer, Situation, inside_line, offer_at
 from server.completion.request import CompletionOptions, Growth, Request
 from server.completion.result import CompletionResult, Source
 from server.completion.shown import Shown
@@ -21,7 +22,11 @@ from server.completion.spot import Spot
 from server.completion.submission import MakePrompt, Submission
 from server.completion.surroundings import Surroundings, surroundings
 from server.completion.warm_up import PAUSE_S, WarmUp
+from server.context.assembly import ContextAssembler
+from server.context.languages import language_for
+from server.context.open_documents import file_of
 from server.context.prompt import Prompt, PromptBuilder
+from server.context.workspace import Workspace
 from server.documents.document import Document, Place
 from server.engine.client import EngineClient
 from server.engine.protocol import (
@@ -43,13 +48,16 @@ class CompletionService:
         profile: Profile,
         listener: LinkListener | None = None,
         on_pace: Callable[[], None] = lambda: None,
+        workspace: Workspace | None = None,
     ) -> None:
         """Load the profile's tokenizer. Raises DflashError, one line, when the profile cannot be served.
 
         on_pace: hears that `pace` has changed, which can be after a completion was answered.
+        workspace: what prompts may draw on beside the open documents.
         """
         self.profile = profile
         self.prompts = PromptBuilder(profile)
+        self.context = ContextAssembler(self.prompts, workspace)
         self.link = EngineLink(profile, listener or LinkListener())
         self.submission = Submission(self.link)
         self.cache = CompletionCache()
@@ -103,13 +111,20 @@ class CompletionService:
         return results
 
     async def _answer(self, document: Document, request: Request) -> CompletionResult:
+        self.opened(document, request.site.path)
         state = self._documents.setdefault(document.uri, DocumentCompletion())
         running = state.meet(request.site.spot)
-        refusal = self.refusal(document, request.site, request.options)
+        refusal = self.refusal(request.site)
         if refusal:
             return request.nothing(refusal)
         left = state.shown.typed_through(request.site.spot) if state.shown is not None else None
         result = self._of_what_is_shown(left, request)
+        if result is None:
+            # What is shown stays shown as it is typed; only what is new is weighed.
+            offer = self.offer(document, request.site, request.options)
+            if offer.reason:
+                return request.nothing(offer.reason)
+            request.site = replace(request.site, single_line=bool(offer.single_line))
         result = result or self._of_the_cache(state, request, document)
         result = result or await self._of_the_engine(state, running, request, document)
         if result.finish != "cancelled":
@@ -117,13 +132,44 @@ class CompletionService:
             self.acceptance.answered(document.uri, request.site.language.name, left, result.text)
         return result
 
-    def refusal(self, document: Document, site: Surroundings, options: CompletionOptions) -> str:
-        """Why nothing is offered at a site of the document; "" when something is."""
-        return ""
+    def refusal(self, site: Surroundings) -> str:
+        """Why nothing may ever be offered in a document; "" when it may."""
+        verdict = self.context.privacy.may_be_completed(file_of(site.uri) or site.path, site.language.name)
+        return "" if verdict.allowed else verdict.reason
+
+    def offer(self, document: Document, site: Surroundings, options: CompletionOptions) -> Offer:
+        """What is offered at a site of the document, and why not more."""
+        refusal = self.refusal(site)
+        if refusal:
+            return Offer(refusal)
+        inside = self.context.inside(document, site.place) or inside_line(site.cursor.line_before, site.language)
+        situation = Situation(options.explicit, options.selected, self.context.last_edit(document), inside)
+        return offer_at(site.cursor, site.place, situation)
 
     async def prompt(self, document: Document, place: Place, spot: Spot) -> Prompt:
         """What the engine is shown at a spot; `place`: in the document, at the spot or near before it."""
-        return self.prompts.build(spot.before, spot.path, spot.cursor.language)
+        self.opened(document, spot.path)
+        return await self.context.prompt(document, place, spot.before, spot.cursor.after)
+
+    def opened(self, document: Document, path: str) -> None:
+        """A document is open: its tree is made before a completion is asked for."""
+        self.context.opened(document, path, file_of(document.uri), language_for(document.language, path))
+
+    def saved(self, uri: str) -> None:
+        """A file was written."""
+        file = file_of(uri)
+        if self.context.index is not None and file is not None:
+            self.context.index.changed([file])
+
+    async def start(self) -> None:
+        """Start the index of the workspace, in the background."""
+        if self.context.index is not None and self.prompts.related_budget:
+            await self.context.index.start()
+
+    async def ready(self, document: Document, path: str) -> None:
+        """Wait until all is known of a document that a prompt may show."""
+        self.opened(document, path)
+        await self.context.ready(document)
 
     def edited(self, document: Document, places: list[Place], path: str) -> None:
         """The document has changed, and the cursor is probably at one of the places, the likeliest first."""
@@ -136,11 +182,12 @@ class CompletionService:
     def warm_up(self, document: Document, place: Place, path: str, after_s: float = 0.0) -> None:
         """Prefill the prompt at a place, unless somebody asks for a text before `after_s` is over."""
 
-        async def request() -> CompletionRequest:
-            spot = surroundings(document, place, path, self.prompts.limit).spot
-            return self.submission.request(spot, await self.prompt(document, place, spot))
+        site = surroundings(document, place, path, self.prompts.limit)
 
-        if self.link.client is not None:
+        async def request() -> CompletionRequest:
+            return self.submission.request(site.spot, await self.prompt(document, place, site.spot))
+
+        if self.link.client is not None and not self.refusal(site):
             self._warm_up.begin(self.link.client, request, after_s)
 
     def closed(self, uri: str) -> None:
@@ -149,11 +196,13 @@ class CompletionService:
         if state is not None:
             state.abort()
         self.acceptance.closed(uri)
+        self.context.closed(uri)
 
     async def aclose(self) -> None:
         """End everything of this window; the engine goes on for others."""
         self._warm_up.end()
         await self.submission.aclose()
+        await self.context.aclose()
         await self.link.aclose()
 
     def _of_what_is_shown(self, left: Shown | None, request: Request) -> CompletionResult | None:

@@ -16,13 +16,15 @@ _CLOSERS = re.compile(r"[)\]}>\"'`]+")
 class Spot:
     """Where a text is generated, and what stands around it; all with `\\n` line ends.
 
-    cursor: the windows for boundaries. before: the window for the prompt.
+    cursor: the windows for boundaries. before: the window for the prompt. single_line: no more than the
+    cursor's line is offered, whatever the syntax would allow.
     """
 
     uri: str
     path: str
     cursor: CursorText
     before: TextBefore
+    single_line: bool = False
 
     @property
     def offset(self) -> int:
@@ -48,7 +50,7 @@ class Spot:
         """The spot behind `text`, had it been inserted here."""
         cursor = CursorText(self.cursor.before + text, self.cursor.after, self.cursor.language)
         before = replace(self.before, text=self.before.text + text)
-        return replace(self, cursor=cursor, before=before)
+        return replace(self, cursor=cursor, before=before, single_line=False)
 
 
 def _is_same_after(earlier: str, later: str) -> bool:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from server.context.formats import path_comment
 from server.context.languages import language_for
-from server.context.prompt import _header as path_comment
 from server.context.tokenizer import PromptTokenizer
 from server.corpus.archives import read_archive
 from server.corpus.errors import CorpusError, PackageSkipped

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from server.documents.lines import line_ending, split_lines, without_ending, without_lone_surrogates
@@ -30,6 +30,19 @@ class Place:
     column: int
 
 
+@dataclass(frozen=True)
+class LineEdit:
+    """What a change did to the lines: `removed` gave way to `added` from line `first` on.
+
+    end: the place behind the text that was put in; None where everything was replaced.
+    """
+
+    first: int
+    removed: list[str]
+    added: list[str]
+    end: Place | None = None
+
+
 class Document:
     """A text as a list of lines with their endings, so that an edit touches only its own lines.
 
@@ -51,6 +64,11 @@ class Document:
         self.version = version
         self.encoding = encoding
         self.lines = split_lines(without_lone_surrogates(text))
+        self._watchers: list[Callable[[LineEdit], None]] = []
+
+    def watch(self, watcher: Callable[[LineEdit], None]) -> None:
+        """Have every edit told to `watcher`, right after the lines have changed."""
+        self._watchers.append(watcher)
 
     @property
     def text(self) -> str:
@@ -61,7 +79,8 @@ class Document:
         for change in changes:
             text = without_lone_surrogates(change.text)
             if change.range is None:
-                self.lines = split_lines(text)
+                before, self.lines = self.lines, split_lines(text)
+                self._tell(LineEdit(0, before, self.lines))
             else:
                 self._replace(self.place(change.range.start), self.place(change.range.end), text)
         self.version = version
@@ -98,7 +117,9 @@ class Document:
     def _replace(self, start: Place, end: Place, text: str) -> None:
         if (end.line, end.column) < (start.line, start.column):
             start, end = end, start
-        first = start.line
+        first, inserted = start.line, split_lines(text)
+        column = len(inserted[-1]) + (start.column if len(inserted) == 1 else 0)
+        behind = Place(first + len(inserted) - 1, column)
         text = self.lines[first][: start.column] + text + self.lines[end.line][end.column :]
         # A `\r` that ends the line before becomes one ending with a `\n` that now begins this one.
         if first and text.startswith("\n") and self.lines[first - 1].endswith("\r"):
@@ -108,4 +129,10 @@ class Document:
         # Text that ends in an ending yields an empty last line, which is a line only at the text's end.
         if end.line + 1 < len(self.lines):
             fresh.pop()
+        before = self.lines[first : end.line + 1]
         self.lines[first : end.line + 1] = fresh
+        self._tell(LineEdit(first, before, fresh, behind))
+
+    def _tell(self, edit: LineEdit) -> None:
+        for watcher in self._watchers:
+            watcher(edit)

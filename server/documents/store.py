@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
 from server.documents.document import Change, Document
@@ -31,6 +31,9 @@ class DocumentStore:
 
     def close(self, uri: str) -> None:
         self._documents.pop(unquote(uri), None)
+
+    def __iter__(self) -> Iterator[Document]:
+        return iter(list(self._documents.values()))
 
     def get(self, uri: str) -> Document | None:
         return self._documents.get(unquote(uri))

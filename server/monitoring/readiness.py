@@ -128,8 +128,6 @@ def _prompt_reason(profile: Profile) -> str:
     from server.context.tokenizer import PromptTokenizer
 
     assert profile.prompt is not None
-    if profile.prompt.format != "plain":
-        return f"its prompt format {profile.prompt.format} is not built yet"
     try:
         PromptTokenizer.from_file(profile.prompt.tokenizer)
     except DflashError as error:

@@ -29,6 +29,8 @@ FORMAT_MARKERS = {
     "plain": (),
     "suffix-prefix-middle": ("suffix", "prefix", "middle"),
     "prefix-suffix-middle": ("prefix", "suffix", "middle"),
+    "repository": ("file_sep",),
+    "chat": ("turn_start", "turn_end"),
 }
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d{1,3})?")
 ADDRESS = re.compile(r"https?://[^/\s]+\S*|unix:/\S+")

@@ -11,7 +11,7 @@ from typing import Literal
 
 EngineKind = Literal["resident", "remote", "replay"]
 Dtype = Literal["auto", "float32", "bfloat16"]
-PromptFormat = Literal["plain", "suffix-prefix-middle", "prefix-suffix-middle"]
+PromptFormat = Literal["plain", "suffix-prefix-middle", "prefix-suffix-middle", "repository", "chat"]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from server.completion.boundaries.blocks import BlockRules
 from server.completion.boundaries.boundary import Boundary, CursorText, indentation
 from server.completion.boundaries.line_boundary import LineBoundary, LineRules
 from server.completion.boundaries.mid_line import MidLine
+from server.completion.boundaries.single_line import SingleLine
 from server.completion.boundaries.suites import SuiteRules
 from server.completion.boundaries.syntax_rows import SYNTAX_ROWS
 from server.context.grammars import ParseLimit
@@ -16,13 +17,16 @@ from server.context.grammars import ParseLimit
 _ONLY_CLOSERS = re.compile(r"[\s)\]}>\"'`]*[:;,]?\s*")
 
 
-def boundary_for(cursor: CursorText, *, fence_ends: bool = True) -> Boundary:
+def boundary_for(cursor: CursorText, *, single_line: bool = False, fence_ends: bool = True) -> Boundary:
     """The boundary of one completion at the cursor.
 
+    single_line: no more than the cursor's line is offered.
     fence_ends: a line that begins with a code fence ends the completion; prose is spared.
     """
     if not _ONLY_CLOSERS.fullmatch(cursor.line_after) or _heads_a_block(cursor):
         return MidLine(cursor)
+    if single_line:
+        return SingleLine()
     return LineBoundary(cursor, _rules(cursor), fence_ends=fence_ends and not cursor.language.prose)
 
 

@@ -1,0 +1,259 @@
+"""Assembles a prompt from all that a window knows: the document, its tree, other documents, the index.
+
+What is shown beside the text before the cursor is chosen seldom and then kept, because a prompt that differs
+at its beginning costs the whole prefill: it is chosen anew when the shown text's start moves, when the cursor
+has gone far, or when something that was not there in time has arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+from server.context.formats import Chunk
+from server.context.languages import Language
+from server.context.open_documents import OpenDocument, OpenDocuments
+from server.context.privacy import holds_secret, text_verdict
+from server.context.prompt import Around, Prompt, PromptBuilder, TextBefore
+from server.context.related import fit_to_show, names_near, near_text
+from server.context.suffix import keeps
+from server.context.tags import begins_a_node, enclosing_scopes, import_rows, kind_at
+from server.context.workspace import Workspace
+from server.documents.document import Document, Place
+from server.documents.edits import Edit
+from server.documents.lines import to_line_feeds
+
+FAR_ROWS = 32  # a cursor that has gone so far is somewhere else
+NEAR_ROWS = 40  # of the own document: what is so near stands in the prompt anyway
+INDEX_WAIT_S = 0.006
+MOST_CHUNKS = 8
+MOST_IMPORTS = 60
+MOST_TRIES = 3  # to wait for what is not there yet, or each key would change the prompt
+RECENT_LINES = 8  # shown of a place in another document
+MOST_RECENT = 2
+RECENT_DOCUMENTS = 8  # other open documents whose definitions are looked through
+
+
+@dataclass
+class Choice:
+    """What was chosen to be shown, and for which place. complete: nothing was missing then.
+
+    start: where the shown text began (characters of the file), -1 while unknown. heads: by row of that start.
+    """
+
+    row: int
+    related: list[Chunk]
+    near: str
+    complete: bool
+    tries: int = 1
+    start: int = -1
+    heads: dict[int, str] = field(default_factory=dict)
+    suffix: str = ""
+
+
+class ContextAssembler:
+    """Belongs to one event loop. `index` is None where there is no workspace to index."""
+
+    def __init__(self, builder: PromptBuilder, workspace: Workspace | None = None) -> None:
+        workspace = workspace or Workspace()
+        self.documents = OpenDocuments()
+        self.privacy = workspace.privacy()
+        self.index = workspace.index()
+        self._builder = builder
+        self._choices: WeakKeyDictionary[OpenDocument, Choice] = WeakKeyDictionary()
+
+    def opened(self, document: Document, path: str, file: Path | None, language: Language) -> OpenDocument:
+        """A document is open. path: as the target should see it; file: on disk, None when it is nowhere."""
+        entry = self.documents.opened(document, path, language, file)
+        if entry.tree is not None:
+            entry.tree.refresh()
+        return entry
+
+    def closed(self, uri: str) -> None:
+        self.documents.closed(uri)
+
+    async def ready(self, document: Document) -> None:
+        """Wait until the tree and the definitions of an open document are there, for who has the time."""
+        entry = self.documents.get(document)
+        if entry is not None:
+            await entry.ready()
+
+    def last_edit(self, document: Document) -> Edit | None:
+        """The last edit of an open document."""
+        entry = self.documents.get(document)
+        return None if entry is None else entry.history.last
+
+    def inside(self, document: Document, place: Place) -> Literal["", "string", "comment"]:
+        """The string or comment of one line that a place of an open document is in, as far as its tree tells."""
+        entry = self.documents.get(document)
+        tree = entry.tree.tree if entry is not None and entry.tree is not None else None
+        if entry is None or tree is None or place.line >= len(document.lines):
+            return ""
+        column = len(document.lines[place.line][: place.column].encode("utf-8", "replace"))
+        kind, several_lines = kind_at(tree, place.line, column, entry.language.name)
+        return "" if several_lines else kind
+
+    async def prompt(
+        self,
+        document: Document,
+        place: Place,
+        before: TextBefore,
+        after: str,
+    ) -> Prompt:
+        """The prompt at a place of an open document; before, after: the text around the place as it was."""
+        entry = self.documents.get(document)
+        assert entry is not None, "the document was not opened"
+        if self._builder.related_budget == 0:
+            return self._builder.build(before, entry.path, entry.language)
+        entry.touch(place.line)
+        entry.list_definitions()
+        choice = self._choices.get(entry)
+        if choice is None or self._is_stale(choice, place):
+            choice = await self._choose(entry, place, before, after, choice)
+        choice.suffix = choice.suffix if keeps(choice.suffix, after) else after
+        prompt = self._build(entry, before, choice)
+        if choice.start >= 0 and prompt.start != choice.start:
+            # All behind the beginning changes anyway: what is shown there may as well.
+            choice = await self._choose(entry, place, before, after, None)
+            choice.suffix = after
+            prompt = self._build(entry, before, choice)
+        choice.start = prompt.start
+        self._choices[entry] = choice
+        return prompt
+
+    async def aclose(self) -> None:
+        """End the index."""
+        if self.index is not None:
+            await self.index.aclose()
+
+    def _is_stale(self, choice: Choice, place: Place) -> bool:
+        if abs(place.line - choice.row) > FAR_ROWS:
+            return True
+        return not choice.complete and choice.tries < MOST_TRIES
+
+    def _build(self, entry: OpenDocument, before: TextBefore, choice: Choice) -> Prompt:
+        folder = next((each for each in self.privacy.folders if entry.file and entry.file.is_relative_to(each)), None)
+        around = Around(
+            related=choice.related,
+            head=lambda row: self._head(entry, row, choice),
+            begins=_begins(entry),
+            suffix=choice.suffix,
+            repository=folder.name if folder else "",
+        )
+        return self._builder.build(before, entry.path, entry.language, around)
+
+    async def _choose(
+        self, entry: OpenDocument, place: Place, before: TextBefore, after: str, last: Choice | None
+    ) -> Choice:
+        near = near_text(before.text, after)
+        chunks, missing = _own_definitions(entry, place, names_near(before.text, after))
+        from_others, missing = self._from_open_documents(entry, missing)
+        chunks += from_others
+        complete = entry.tree is None or entry.listed
+        if self.index is not None and missing and entry.file is not None:
+            imports = _import_texts(entry)
+            found = await self.index.find(missing, entry.file, imports, MOST_CHUNKS, INDEX_WAIT_S)
+            complete = complete and found is not None
+            chunks += found or []
+        chunks += self._recent(entry)
+        related = self._builder.fitting_chunks(fit_to_show(chunks[: 2 * MOST_CHUNKS], near))
+        # In an order of their own, so that one more or less leaves the others where they are.
+        related.sort(key=lambda chunk: (chunk.path == entry.path, chunk.path, chunk.text))
+        choice = Choice(place.line, related, near, complete)
+        if last is not None and not last.complete and abs(place.line - last.row) <= FAR_ROWS:
+            choice.tries = last.tries + 1
+            if related == last.related:
+                choice.start = last.start
+        return choice
+
+    def _from_open_documents(self, entry: OpenDocument, names: Sequence[str]) -> tuple[list[Chunk], list[str]]:
+        """Definitions of the names in other open documents of the language, and the names without one."""
+        chunks, missing = [], list(names)
+        for other in self._lenders(entry)[:RECENT_DOCUMENTS]:
+            if not missing or other.language != entry.language:
+                continue
+            by_name = {each.name: each for each in reversed(other.definitions)}
+            for name in [name for name in missing if name in by_name]:
+                missing.remove(name)
+                chunks.append(Chunk(other.path, by_name[name].text))
+        return chunks, missing
+
+    def _recent(self, entry: OpenDocument) -> list[Chunk]:
+        """The places in other documents at which the user was last, edited ones first."""
+        others = sorted(self._lenders(entry), key=lambda other: not other.edited)
+        chunks = []
+        for other in others[:MOST_RECENT]:
+            lines = other.document.lines
+            first = max(0, min(other.row, len(lines) - 1) - RECENT_LINES // 2)
+            text = to_line_feeds("".join(lines[first : first + RECENT_LINES])).strip("\n")
+            if len(text) < RECENT_LINES * 200:
+                chunks.append(Chunk(other.path, text))
+        return chunks
+
+    def _lenders(self, entry: OpenDocument) -> list[OpenDocument]:
+        """Other open documents whose text may enter this one's prompt."""
+        return [other for other in self.documents.others(entry) if self._may_lend(other)]
+
+    def _may_lend(self, other: OpenDocument) -> bool:
+        if not other.touched:
+            return False
+        if other.file is None:
+            return self.privacy.may_be_completed(other.path, other.language.name).allowed
+        if not self.privacy.may_be_context(other.file).allowed:
+            return False
+        return text_verdict("".join(other.document.lines[:100])).allowed
+
+    def _head(self, entry: OpenDocument, row: int, choice: Choice) -> str:
+        """Imports that the surroundings name, and the heads of the scopes that enclose a row, as whole lines."""
+        if row not in choice.heads:
+            tree = entry.tree.tree if entry.tree is not None else None
+            if tree is None:
+                return ""
+            rows = import_rows(tree, row, entry.language.name, MOST_IMPORTS)
+            lines = entry.document.lines
+            names = set(names_near(choice.near, ""))
+            shown = [line for each in rows for line in [_text(lines, each)] if not names.isdisjoint(_words(line))]
+            shown += [_text(lines, each) for each in enclosing_scopes(tree, row, entry.language.name)]
+            choice.heads[row] = self._builder.fitting_head([text for text in shown if not holds_secret(text)])
+        return choice.heads[row]
+
+
+def _own_definitions(entry: OpenDocument, place: Place, names: Sequence[str]) -> tuple[list[Chunk], list[str]]:
+    """Definitions of the names that stand elsewhere in the document, and the names it does not define."""
+    by_name = {each.name: each for each in reversed(entry.definitions)}
+    far = [by_name[name] for name in names if name in by_name and abs(by_name[name].row - place.line) > NEAR_ROWS]
+    return [Chunk(entry.path, each.text) for each in far], [name for name in names if name not in by_name]
+
+
+def _import_texts(entry: OpenDocument) -> list[str]:
+    tree = entry.tree.tree if entry.tree is not None else None
+    if tree is None:
+        return []
+    lines = entry.document.lines
+    rows = import_rows(tree, len(lines), entry.language.name, MOST_IMPORTS)
+    return [_text(lines, each) for each in rows]
+
+
+def _begins(entry: OpenDocument) -> Callable[[int], bool] | None:
+    tree = entry.tree.tree if entry.tree is not None else None
+    if tree is None:
+        return None
+
+    def begins(row: int) -> bool:
+        lines = entry.document.lines
+        line = lines[row] if row < len(lines) else ""
+        return begins_a_node(tree, row, len(line) - len(line.lstrip(" \t")))
+
+    return begins
+
+
+def _text(lines: Sequence[str], rows: tuple[int, int]) -> str:
+    text = to_line_feeds("".join(lines[rows[0] : rows[1] + 1]))
+    return text if text.endswith("\n") else text + "\n"
+
+
+def _words(text: str) -> list[str]:
+    return names_near(text + " ", "")

@@ -1,0 +1,238 @@
+"""The syntax tree of an open document, kept in step with its edits and never parsed anew for a key.
+
+Edits are noted as they come and parsed when somebody asks, for what they touched only. A parse has a time
+limit; where it strikes, the tree of before the edits, moved along with them, serves on, and a thread
+parses in peace. The parser reads through a callback: parsing bytes holds the GIL throughout and knows no
+time limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from server.documents.document import Document, LineEdit
+
+if TYPE_CHECKING:
+    from tree_sitter import Language as Grammar
+    from tree_sitter import Tree
+
+REQUEST_LIMIT_S = 0.005  # of a parse that a request waits for
+THREAD_LIMIT_S = 3.0  # of a parse in a thread; a grammar that hangs must not hold it for ever
+FIRST_LIMIT_S = 0.002  # small documents are parsed at once: no thread is faster
+RESTS = 4  # times as long as it parsed does a thread rest before the next parse
+WHOLE_READ_LINES = 256  # lines handed to the parser at once when it reads them all
+READ_LINES = 8  # the same when it looks for what an edit changed
+LARGEST_TREE = 8_000_000  # characters; beyond it a document has no tree
+
+
+@dataclass(frozen=True)
+class _ByteEdit:
+    """An edit in the words of tree-sitter: bytes, and (row, byte column) points."""
+
+    start: int
+    old_end: int
+    new_end: int
+    start_point: tuple[int, int]
+    old_end_point: tuple[int, int]
+    new_end_point: tuple[int, int]
+
+    def apply(self, tree: Tree) -> None:
+        tree.edit(
+            start_byte=self.start,
+            old_end_byte=self.old_end,
+            new_end_byte=self.new_end,
+            start_point=self.start_point,
+            old_end_point=self.old_end_point,
+            new_end_point=self.new_end_point,
+        )
+
+
+def parse(grammar: Grammar, lines: Sequence[str], limit_s: float, old_tree: Tree | None = None) -> Tree | None:
+    """The tree of the lines; None when the time limit struck.
+
+    old_tree: the tree of before, with `edit` told of every change since.
+    """
+    from tree_sitter import Parser
+
+    parser = Parser(grammar)
+    read = _Reader(lines, WHOLE_READ_LINES if old_tree is None else READ_LINES)
+    limit = time.monotonic() + limit_s
+    old: dict[str, Any] = {} if old_tree is None else {"old_tree": old_tree}
+    try:
+        return parser.parse(read, progress_callback=lambda offset, failing: time.monotonic() > limit, **old)
+    except ValueError:  # the binding's word for a parse that the callback ended
+        parser.reset()
+        return None
+
+
+class DocumentTree:
+    """The tree of one open document. Belongs to one thread, but for the parse it runs in another.
+
+    tree: the last one parsed, with all edits since applied to it, so that its places are right but what
+    was typed may be missing in it; None before the first parse. fresh: nothing is missing.
+    """
+
+    def __init__(self, document: Document, grammar: Grammar) -> None:
+        self.tree: Tree | None = None
+        self.fresh = False
+        self._document = document
+        self._grammar = grammar
+        self._sizes = [_size(line) for line in document.lines]
+        self._thread: asyncio.Task[None] | None = None
+        self._since: list[_ByteEdit] = []  # edits while a thread parses
+        self._given_up_at = -1  # bytes of a text that took even the thread too long
+        self._slow = False  # the last parse took longer than a request may wait
+        self._rest_until = 0.0  # time.monotonic(); a thread that parses takes the engine's processor
+        document.watch(self._edited)
+
+    @property
+    def too_large(self) -> bool:
+        return sum(self._sizes) > LARGEST_TREE
+
+    def refresh(self, limit_s: float = REQUEST_LIMIT_S) -> Tree | None:
+        """The tree, with the edits parsed if that takes no longer than the limit; else it goes on in a thread."""
+        if self.fresh or self._thread is not None or self.too_large:
+            return self.tree
+        if self.tree is None:
+            limit_s = min(limit_s, FIRST_LIMIT_S)
+        # Code that is being typed is often broken, and mending it can cost as much as a first parse.
+        tree = None if self._slow else parse(self._grammar, self._document.lines, limit_s, self.tree)
+        if tree is not None:
+            self.tree, self.fresh = tree, True
+        else:
+            self._slow = self.tree is not None
+            self._parse_in_thread()
+        return self.tree
+
+    async def ready(self) -> Tree | None:
+        """The tree once the parse that runs, or is needed, has ended."""
+        self.refresh()
+        while self._thread is not None:
+            await asyncio.wait({self._thread})
+            self.refresh()
+        return self.tree
+
+    def _parse_in_thread(self) -> None:
+        size = sum(self._sizes)
+        # A text that defeated the parser is not tried again until it has changed a good deal.
+        if self._given_up_at >= 0 and abs(size - self._given_up_at) < max(200, size // 10):
+            return
+        if time.monotonic() < self._rest_until:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # no loop to come back to: the next call tries again
+        self._since = []
+        self._thread = loop.create_task(self._parse_lines(list(self._document.lines), size), name="parse")
+
+    async def _parse_lines(self, lines: list[str], size: int) -> None:
+        old_tree, begun = self.tree and self.tree.copy(), time.monotonic()
+        try:
+            tree = await asyncio.to_thread(parse, self._grammar, lines, THREAD_LIMIT_S, old_tree)
+            taken_s = time.monotonic() - begun
+            self._slow = taken_s > REQUEST_LIMIT_S
+            self._rest_until = begun + (1 + RESTS) * taken_s
+            self._given_up_at = -1 if tree is not None else size
+            if tree is not None:
+                for edit in self._since:
+                    edit.apply(tree)
+                self.tree, self.fresh = tree, not self._since
+        finally:
+            self._thread = None
+
+    def _edited(self, edit: LineEdit) -> None:
+        change = self._byte_edit(edit)
+        self._sizes[edit.first : edit.first + len(edit.removed)] = [_size(line) for line in edit.added]
+        if change is None:
+            return
+        self.fresh = False
+        if self.tree is not None:
+            change.apply(self.tree)
+        if self._thread is not None:
+            self._since.append(change)
+
+    def _byte_edit(self, edit: LineEdit) -> _ByteEdit | None:
+        """The smallest edit that does the same; None when nothing changed. Clients may send whole texts."""
+        first, old, new = edit.first, edit.removed, edit.added
+        same = _common(old, new)
+        if same == len(old) == len(new):
+            return None
+        # One line stays on each side, for its characters are compared below.
+        same = min(same, len(old) - 1, len(new) - 1)
+        tail = min(_common(old[::-1], new[::-1]), len(old) - same - 1, len(new) - same - 1)
+        old_bytes = _encoded("".join(old[same : len(old) - tail]))
+        new_bytes = _encoded("".join(new[same : len(new) - tail]))
+        head = _common_bytes(old_bytes, new_bytes)
+        rest = min(_common_bytes(old_bytes[::-1], new_bytes[::-1]), min(len(old_bytes), len(new_bytes)) - head)
+        row = first + same
+        base = sum(self._sizes[:row])
+        return _ByteEdit(
+            base + head,
+            base + len(old_bytes) - rest,
+            base + len(new_bytes) - rest,
+            _point(row, old_bytes[:head]),
+            _point(row, old_bytes[: len(old_bytes) - rest]),
+            _point(row, new_bytes[: len(new_bytes) - rest]),
+        )
+
+
+class _Reader:
+    """Hands out lines as bytes. A line ended by a lone `\\r` ends with `\\n` here: rows then equal lines."""
+
+    def __init__(self, lines: Sequence[str], at_once: int) -> None:
+        self._lines = lines
+        self._at_once = at_once
+        self._row, self._bytes = -1, b""
+
+    def __call__(self, offset: int, point: tuple[int, int]) -> bytes:
+        row, column = point
+        if row >= len(self._lines):
+            return b""
+        if row != self._row:
+            self._row = row
+            self._bytes = b"".join(map(_line_bytes, self._lines[row : row + self._at_once]))
+        return self._bytes[column:]
+
+
+def _line_bytes(line: str) -> bytes:
+    data = line.encode("utf-8", "replace")
+    return data[:-1] + b"\n" if data.endswith(b"\r") else data
+
+
+def _encoded(text: str) -> bytes:
+    data = text.encode("utf-8", "replace")
+    return data if b"\r" not in data else data.replace(b"\r\n", b"\0\n").replace(b"\r", b"\n").replace(b"\0\n", b"\r\n")
+
+
+def _size(line: str) -> int:
+    return len(line) if line.isascii() else len(line.encode("utf-8", "replace"))
+
+
+def _point(row: int, data: bytes) -> tuple[int, int]:
+    rows = data.count(b"\n")
+    return row + rows, len(data) - (data.rfind(b"\n") + 1)
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many items both begin with."""
+    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return place
+    return min(len(one), len(other))
+
+
+def _common_bytes(one: bytes, other: bytes) -> int:
+    """How many bytes both begin with; by halving, since a line may be half a megabyte long."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,232 @@
+"""The tree of an open document follows every edit, and no parse holds a request up."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from server.context import trees
+from server.context.languages import language_for
+from server.context.open_documents import OpenDocuments
+from server.context.tags import ROWS, definition_query, definitions, enclosing_scopes, grammar, import_rows, kind_at
+from server.context.trees import DocumentTree, parse
+from server.documents.document import Change, Document
+from server.documents.lines import split_lines
+from server.documents.positions import Encoding, Position, Range
+
+SOURCE = Path(json.__file__).with_name("decoder.py").read_text(encoding="utf-8")
+GRAMMAR = grammar("python")
+assert GRAMMAR is not None
+
+
+def tree_of(text: str, language: str = "python") -> tuple[object, list[str]]:
+    lines = split_lines(text)
+    its_grammar = grammar(language)
+    assert its_grammar is not None
+    tree = parse(its_grammar, lines, 5.0)
+    assert tree is not None
+    return tree, lines
+
+
+def parsed(document: Document) -> DocumentTree:
+    tree = DocumentTree(document, GRAMMAR)
+    tree.tree = parse(GRAMMAR, document.lines, 5.0)
+    tree.fresh = True
+    return tree
+
+
+def shape(tree: object) -> list[tuple[str, int, int, tuple[int, int], tuple[int, int]]]:
+    """Every node with its bytes and points."""
+    found, cursor = [], tree.walk()  # type: ignore[attr-defined]
+    while True:
+        node = cursor.node
+        found.append((node.type, node.start_byte, node.end_byte, tuple(node.start_point), tuple(node.end_point)))
+        if cursor.goto_first_child():
+            continue
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return found
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_after_any_edits_the_tree_is_that_of_the_text(ending: str) -> None:
+    chance = random.Random(3)
+    document = Document("file:///a.py", SOURCE[:6000].replace("\n", ending), encoding=Encoding.UTF32)
+    tree = parsed(document)
+    pieces = ["x", "é漢😀", "(", '"', ending, f"{ending}    y = 1{ending}", "", "", "\u2028", "'''", "def f():"]
+    for number in range(60):
+        line = chance.randrange(len(document.lines))
+        end = min(len(document.lines) - 1, line + chance.choice([0, 0, 0, 1, 3]))
+        start = Position(line, chance.randrange(len(document.lines[line]) + 1))
+        place = Range(start, Position(end, chance.randrange(len(document.lines[end]) + 1)))
+        document.apply([Change(chance.choice(pieces), place)])
+        if number % 3 == 0:
+            tree.refresh(5.0)
+            assert tree.fresh
+            assert shape(tree.tree) == shape(parse(GRAMMAR, document.lines, 5.0))
+
+
+def test_a_client_that_sends_whole_texts_costs_no_whole_parse() -> None:
+    document = Document("file:///a.py", SOURCE)
+    tree = parsed(document)
+    read: list[int] = []
+    document.apply([Change(SOURCE.replace("def scanstring", "def scan_string", 1))])
+    reader = trees._Reader.__call__
+
+    class Counting(trees._Reader):
+        def __call__(self, offset: int, point: tuple[int, int]) -> bytes:
+            data = reader(self, offset, point)
+            read.append(len(data))
+            return data
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trees, "_Reader", Counting)
+        tree.refresh(5.0)
+    assert tree.fresh and sum(read) < len(SOURCE) / 2
+
+
+def test_a_line_of_half_a_megabyte_and_odd_characters_can_be_edited() -> None:
+    text = "x = '" + "a" * 500_000 + "'\ny = 'a\0b\u2028c\x0bd\x0ce\x85f'\n"
+    document = Document("file:///a.py", text, encoding=Encoding.UTF32)
+    tree = parsed(document)
+    document.apply([Change("b", Range(Position(0, 250_000), Position(0, 250_000)))])
+    document.apply([Change("", Range(Position(1, 6), Position(1, 7)))])
+    assert len(document.lines) == 3
+    tree.refresh(5.0)
+    assert shape(tree.tree) == shape(parse(GRAMMAR, document.lines, 5.0))
+
+
+async def test_a_parse_that_takes_too_long_goes_on_in_a_thread_while_edits_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trees, "FIRST_LIMIT_S", -1.0)
+    monkeypatch.setattr(trees, "REQUEST_LIMIT_S", 5.0)
+    document = Document("file:///a.py", SOURCE)
+    tree = DocumentTree(document, GRAMMAR)
+    assert tree.refresh() is None  # nobody waits
+    document.apply([Change("import os\n", Range(Position(3, 0), Position(3, 0)))])
+    assert await tree.ready() is not None and tree.fresh
+    assert shape(tree.tree) == shape(parse(GRAMMAR, document.lines, 5.0))
+
+
+async def test_a_text_that_takes_even_a_thread_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "FIRST_LIMIT_S", -1.0)
+    monkeypatch.setattr(trees, "THREAD_LIMIT_S", -1.0)
+    tries = []
+    parse_once = trees.parse
+    monkeypatch.setattr(trees, "parse", lambda *given: tries.append(1) or parse_once(*given))
+    document = Document("file:///a.sh", SOURCE)
+    tree = DocumentTree(document, GRAMMAR)
+    assert await tree.ready() is None
+    before = len(tries)
+    document.apply([Change("x", Range(Position(0, 0), Position(0, 0)))])
+    tree._rest_until = 0.0
+    assert await tree.ready() is None
+    assert len(tries) == before + 1  # the short one of the request, none in a thread
+
+
+def test_shell_full_of_heredocs_ends_in_time() -> None:
+    shell = grammar("shellscript")
+    assert shell is not None
+    lines = split_lines("".join(f"cat <<EOF{n} <<-'END{n}'\n$(echo ${{x:-$(cat <<E)}}\n" for n in range(3000)))
+    begun = time.monotonic()
+    parse(shell, lines, 0.2)
+    assert time.monotonic() - begun < 30  # ended by the limit, or done
+
+
+def test_ten_thousand_open_brackets_are_no_trouble() -> None:
+    document = Document("file:///a.py", "(" * 10_000)
+    tree = DocumentTree(document, GRAMMAR)
+    tree.refresh(5.0)
+    assert list(enclosing_scopes(parse(GRAMMAR, document.lines, 5.0), 0, "python")) == []
+
+
+@pytest.mark.parametrize("language", sorted(ROWS))
+def test_every_kind_that_a_row_names_is_one_of_the_grammar(language: str) -> None:
+    row, its_grammar = ROWS[language], grammar(language)
+    assert its_grammar is not None
+    definition_query(language)
+    kinds = row.definitions | row.types | row.bodies | row.wrappers | row.imports | row.strings | row.comments
+    assert [kind for kind in kinds if its_grammar.id_for_node_kind(kind, True) is None] == []
+
+
+DEFINED = {
+    "python": ("@d\nclass A:\n    x = 1\n\n    def go(self):\n        pass\n\nLIMIT = 3\n", {"A", "go", "LIMIT"}),
+    "javascript": ("export class A { go() {} }\nfunction f() {}\nconst g = 1;\n", {"A", "go", "f", "g"}),
+    "typescript": ("interface I { a: string }\nexport type T = I;\nenum E { A }\n", {"I", "T", "E"}),
+    "typescriptreact": ("export function F(): JSX.Element { return <p/>; }\n", {"F"}),
+    "go": ("package p\nfunc F() {}\nfunc (s *S) M() {}\ntype S struct { a int }\n", {"F", "M", "S"}),
+    "rust": ("struct S { a: i32 }\nimpl S { fn m(&self) {} }\ntrait T {}\nenum E { A }\n", {"S", "m", "T", "E"}),
+    "java": ("class A { A() {} void go() {} }\ninterface I {}\n", {"A", "go", "I"}),
+    "c": ("#define Q 1\nint *f(int a) { return 0; }\nstruct S { int a; };\nint g(void);\n", {"Q", "f", "S", "g"}),
+    "cpp": ("class A { int m(); };\nint A::n() { return 1; }\ntemplate<class T> T id(T t) { return t; }\n",
+            {"A", "m", "n", "id"}),
+    "csharp": ("namespace N { class A { void Go() {} } interface I {} }\n", {"A", "Go", "I"}),
+    "ruby": ("module M\n  class A\n    def go\n    end\n  end\nend\n", {"M", "A", "go"}),
+    "php": ("<?php\nclass A { function go() {} }\nfunction f() {}\n", {"A", "go", "f"}),
+    "shellscript": ("go() {\n  echo a\n}\n", {"go"}),
+    "kotlin": ("class A { fun go() {} }\nobject O\n", {"A", "go", "O"}),
+    "swift": ("class A { func go() {} }\nprotocol P {}\n", {"A", "go", "P"}),
+    "scala": ("class A { def go = 1 }\nobject O\ntrait T\n", {"A", "go", "O", "T"}),
+    "lua": ("function M.go(x) return x end\nlocal function f() end\n", {"go", "f"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", sorted(DEFINED))
+def test_definitions_are_found_by_name(language: str) -> None:
+    text, names = DEFINED[language]
+    tree, lines = tree_of(text, language)
+    found = definitions(tree, lines, language)
+    assert names <= {each.name for each in found}
+    assert all(each.name in each.text for each in found)
+
+
+def test_a_function_is_shown_by_its_head_and_a_short_one_whole() -> None:
+    body = "".join(f"    x{n} = {n}\n" for n in range(20))
+    tree, lines = tree_of(f"@cache\ndef long(\n    a: int,\n) -> str:\n{body}\n\ndef short():\n    return 1\n")
+    by_name = {each.name: each.text for each in definitions(tree, lines, "python")}
+    assert by_name["long"] == "@cache\ndef long(\n    a: int,\n) -> str:"
+    assert by_name["short"] == "def short():\n    return 1"
+
+
+def test_scopes_and_imports_above_a_row() -> None:
+    text = "import os\nfrom a import (\n    b,\n)\n\n\nclass A:\n    def go(self, x):\n        y = 1\n        z = 2\n"
+    tree, _ = tree_of(text)
+    assert list(enclosing_scopes(tree, 9, "python")) == [(6, 6), (7, 7)]
+    assert import_rows(tree, 9, "python", 10) == [(0, 0), (1, 3)]
+    assert import_rows(tree, 1, "python", 10) == [(0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "several"),
+    [
+        ("x = 'a|b'", "string", False),
+        ("x = 'ab'|", "", False),
+        ("# no|te", "comment", False),
+        ("# note|", "comment", False),
+        ("x = 1  |", "", False),
+        ('"""doc\nmore| text\n"""', "string", True),
+        ("x = 'ü|b'", "string", False),
+    ],
+)
+def test_what_a_place_is_inside_of(text: str, inside: str, several: bool) -> None:
+    before, _, after = text.partition("|")
+    tree, _ = tree_of(before + after)
+    column = len(before.split("\n")[-1].encode())
+    assert kind_at(tree, before.count("\n"), column, "python") == (inside, several)
+
+
+def test_a_closed_document_is_forgotten() -> None:
+    documents = OpenDocuments()
+    one = Document("file:///w/one.py", "x = 1\n")
+    two = Document("file:///w/two.py", "y = 1\n")
+    entry = documents.opened(one, "one.py", language_for("python"), Path("/w/one.py"))
+    documents.opened(two, "two.py", language_for("python"), Path("/w/two.py"))
+    assert [other.path for other in documents.others(entry)] == ["two.py"]
+    documents.closed("file:///w/two.py")
+    assert documents.others(entry) == []
+    assert documents.get(two) is None
