@@ -90,7 +90,7 @@ def test_json_is_one_object_and_nothing_else(source: Path, profile: Profile) -> 
     assert (found["finish"], found["reason"]) == ("boundary", "boundary")
     assert set(found["stats"]) == {
         "engine", "device", "prompt_tokens", "reused_tokens", "tokens", "rounds",
-        "acceptance_length", "first_ms", "total_ms", "tokens_per_s",
+        "acceptance_length", "first_ms", "total_ms", "tokens_per_s", "source",
     }  # fmt: skip
     assert (found["stats"]["engine"], found["stats"]["device"]) == ("replay", "replay")
 
