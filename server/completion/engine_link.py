@@ -60,13 +60,14 @@ class EngineLink:
     async def connect(self) -> EngineClient:
         """The engine, once it is ready, whatever the pause. Raises EngineError when it cannot be."""
         if self.client is None:
-            client = await ensure_engine(self._profile, on_health=self._change)
+            client = await ensure_engine(self._profile, on_health=self._hear_of_loading)
             try:
-                self._change(await client.health())
+                health = await client.health()
             except BaseException:
                 await client.aclose()
                 raise
             self.client = client
+            self._change(health)
         return self.client
 
     async def lost(self, client: EngineClient, reason: str, *, broke_off: bool = False) -> None:
@@ -149,6 +150,11 @@ class EngineLink:
     def _postpone(self) -> None:
         self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s or FIRST_PAUSE_S)
         self._next_launch = time.monotonic() + self._pause_s
+
+    def _hear_of_loading(self, health: EngineHealth) -> None:
+        # Ready is told with the client in place: the first request after it must not find it missing.
+        if health.state not in ("ready", "degraded"):
+            self._change(health)
 
     def _change(self, health: EngineHealth) -> None:
         if health != self.health:
