@@ -182,4 +182,4 @@ def test_windows_of_a_long_line_stay_small() -> None:
     assert (len(window.text), window.skipped) == (2000, 398_000)
     document = Document("file:///a", line)
     cursor = surroundings(document, Place(0, 400_000), "a", 2000).cursor
-    assert len(cursor.before) == 16_000 and len(cursor.after) == 4_000
+    assert len(cursor.before) == 8_000 and len(cursor.after) == 4_000

@@ -30,6 +30,7 @@ def profile(**changes: object) -> Profile:
 
 
 BUILDER = PromptBuilder(profile())
+ANOTHER = PromptBuilder(profile())
 
 
 def build(text: str, builder: PromptBuilder = BUILDER, path: str = "a/b.py") -> Prompt:
@@ -129,7 +130,7 @@ def test_the_window_starts_at_a_line_unless_the_line_is_longer_than_a_step() -> 
 @settings(max_examples=100, deadline=None)
 def test_the_same_text_gives_the_same_tokens_and_none_of_it_is_lost(text: str) -> None:
     prompt = build(text)
-    assert prompt == build(text) == PromptBuilder(profile()).build(TextBefore(text), "a/b.py", PYTHON)
+    assert prompt == build(text) == ANOTHER.build(TextBefore(text), "a/b.py", PYTHON)
     assert shown(prompt) == "# a/b.py\n" + text
 
 
