@@ -7,17 +7,18 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from server.documents.document import Change, Document, Place
-from server.documents.lines import split_lines
+from server.documents.document import Change, Place
+from server.documents.places import places_after
 from server.documents.positions import Position
 from server.documents.store import DocumentStore, scheme
 from server.errors import DflashError
 from server.settings import Settings
+from server.status import Status
 
 if TYPE_CHECKING:
     from server.completion.request import Growth
@@ -25,25 +26,7 @@ if TYPE_CHECKING:
     from server.completion.service import CompletionService
 
 LOG = logging.getLogger(__name__)
-CLOSERS = ")]}>\"'`"  # what an editor adds behind what was typed
 SCHEMES = ("file", "untitled")  # others are views of something, and notebook cells hold half a context
-
-
-@dataclass(frozen=True)
-class Status:
-    """What `dflash/status` tells; `state` and `progress` are the engine's.
-
-    reason: what the engine is doing or why it cannot be used, else why the last answer was empty.
-    """
-
-    state: str = "loading"
-    progress: float | None = None
-    reason: str = "starting"
-    profile: str = ""
-    target: str = ""
-    draft: str = ""
-    acceptance_length: float = 0.0
-    tokens_per_s: float = 0.0
 
 
 class Window:
@@ -240,15 +223,6 @@ class Window:
             acceptance_length=pace.acceptance_length,
             tokens_per_s=pace.tokens_per_s,
         )
-
-
-def places_after(document: Document, start: Position, text: str) -> list[Place]:
-    """Where the cursor may be after `text` was put at `start`: behind it, or before the closers it ends with."""
-    *above, last = split_lines(text)
-    begun = document.place(start)
-    line, column = begun.line + len(above), len(last) + (0 if above else begun.column)
-    closers = len(last) - len(last.rstrip(CLOSERS))
-    return [Place(line, column - back) for back in range(closers + 1)]
 
 
 def path_in_workspace(uri: str, folders: Sequence[str]) -> str:

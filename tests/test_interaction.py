@@ -19,11 +19,11 @@ from server.completion.service import CompletionService
 from server.completion.spot import Spot
 from server.completion.surroundings import surroundings
 from server.documents.document import Change, Document, Place
+from server.documents.places import places_after
 from server.documents.positions import Range
 from server.engine.client import EngineClient
 from server.engine.launcher import ensure_engine
 from server.profiles import Profile
-from server.window import places_after
 
 BODY = "    total = 0\n    for each in items:\n        total += each\n    return total"
 NEXT = "\n\n\ndef mean(items):\n    return add(items) / len(items)\n"

@@ -10,16 +10,15 @@ from server.completion.alternatives import alternatives
 from server.completion.cache import CompletionCache
 from server.completion.document_completion import DocumentCompletion
 from server.completion.engine_link import EngineLink, LinkListener
-from server.completion.generated import Generated
 from server.completion.generation import Generation
-from server.completion.measuring import Pace, Recent
+from server.completion.generations import Generations
+from server.completion.measuring import Pace
 from server.completion.offer import Offer, Situation, inside_line, offer_at
 from server.completion.request import CompletionOptions, Growth, Request
 from server.completion.result import CompletionResult, Source
 from server.completion.shown import Shown
-from server.completion.speculation import spot_if_accepted
 from server.completion.spot import Spot
-from server.completion.submission import MakePrompt, Submission
+from server.completion.submission import Submission
 from server.completion.surroundings import Surroundings, surroundings
 from server.completion.warm_up import PAUSE_S, WarmUp
 from server.context.assembly import ContextAssembler
@@ -28,10 +27,8 @@ from server.context.open_documents import file_of
 from server.context.prompt import Prompt, PromptBuilder
 from server.context.workspace import Workspace
 from server.documents.document import Document, Place
-from server.engine.client import EngineClient
 from server.engine.protocol import (
     CompletionRequest,
-    DraftMode,
     EngineError,
     EngineLoading,
     EngineStalled,
@@ -64,12 +61,11 @@ class CompletionService:
         self.acceptance = Acceptance()
         self._documents: dict[str, DocumentCompletion] = {}
         self._warm_up = WarmUp()
-        self._recent = Recent()
-        self._on_pace = on_pace
+        self.generations = Generations(self.submission, self.prompts, self.cache, self.prompt, on_pace)
 
     @property
     def pace(self) -> Pace:
-        return self._recent.pace
+        return self.generations.recent.pace
 
     async def complete(
         self,
@@ -103,7 +99,7 @@ class CompletionService:
         if not results[0].text or client is None:
             return results
         state = self._documents[document.uri]
-        make_prompt = self._prompt_maker(document, place)
+        make_prompt = self.generations.prompt_maker(document, place)
         for text in await alternatives(request, state, self.submission, client, self.prompts, make_prompt):
             result = replace(results[0], text=request.fitted(text).text, range=request.fitted(text).range)
             if text and result.text not in [each.text for each in results]:
@@ -218,7 +214,7 @@ class CompletionService:
             return None
         generated, reader = found
         if state.running is None:
-            self._speculate(state, generated, document, request.site.place)
+            self.generations.speculate(state, generated, document, request.site.place)
         return request.answer(generated, reader.read(generated), request.stopwatch.stats(self.link.health, "cache"))
 
     async def _of_the_engine(
@@ -233,66 +229,12 @@ class CompletionService:
                 self.link.launch()
                 return request.nothing(self.link.reason)
             source = "new"
-            running = self._begin(state, request, client, document)
+            running = self.generations.begin(state, request.site, client, document, request.options)
             piece = await request.follow(running)
         stats = request.stopwatch.stats(self.link.health, source, running)
         if running.failure is not None:
             piece = replace(piece, finish="cancelled", reason=self._reason(running.failure, request.options))
         return request.answer(running.generated, piece, stats)
-
-    def _begin(
-        self, state: DocumentCompletion, request: Request, client: EngineClient, document: Document
-    ) -> Generation:
-        site, options = request.site, request.options
-        generation = self._submit(
-            state,
-            Generation(site.spot, self.prompts, goes_past=not options.exact_stats),
-            client,
-            document,
-            site.place,
-            draft=options.draft,
-            delay_s=self.submission.pacing.delay(site.uri, site.place.line),
-        )
-        return generation
-
-    def _submit(
-        self,
-        state: DocumentCompletion,
-        generation: Generation,
-        client: EngineClient,
-        document: Document,
-        place: Place,
-        *,
-        draft: DraftMode = "auto",
-        delay_s: float = 0.0,
-    ) -> Generation:
-        def ended() -> None:
-            self.cache.put(generation.generated)
-            if self._recent.note(generation):
-                self._on_pace()
-            if not generation.speculative and state.running is None:
-                self._speculate(state, generation.generated, document, place)
-
-        before = state.begin(generation)
-        generation.on_end = ended
-        self.submission.begin(
-            generation, client, self._prompt_maker(document, place), draft=draft, after=before, delay_s=delay_s
-        )
-        return generation
-
-    def _prompt_maker(self, document: Document, place: Place) -> MakePrompt:
-        async def make_prompt(spot: Spot) -> Prompt:
-            return await self.prompt(document, place, spot)
-
-        return make_prompt
-
-    def _speculate(self, state: DocumentCompletion, generated: Generated, document: Document, place: Place) -> None:
-        """Generate as if the unit had been accepted, where nothing was generated past it."""
-        spot, client = spot_if_accepted(generated), self.link.client
-        if spot is None or client is None or self.cache.find(spot) is not None:
-            return
-        generation = Generation(spot, self.prompts, goes_past=False, speculative=True)
-        self._submit(state, generation, client, document, place)
 
     def _reason(self, failure: Exception, options: CompletionOptions) -> str:
         """What a failure is called in an answer. Raises it when it is no failure of the engine's."""
