@@ -21,7 +21,7 @@ from dflash_core.checkpoints.target import load_target
 from dflash_core.draft import Draft
 from dflash_core.errors import DFlashError, RequestError
 from dflash_core.generation import Block, Generation, GenerationRequest
-from dflash_core.policy import DraftPolicy
+from dflash_core.policy import DraftPolicy, clock_for
 from dflash_core.sessions import Session, SessionPool
 from dflash_core.target import Target
 from dflash_core.vocabulary import Vocabulary
@@ -63,7 +63,7 @@ class Engine:
         sessions: int = 4,
     ) -> None:
         self.decoder = BlockDecoder(target, draft)
-        self.policy = DraftPolicy(self.decoder.block_size)
+        self.policy = DraftPolicy(self.decoder.block_size, clock_for(target.device))
         self.vocabulary = vocabulary
         self.sessions = SessionPool(target, draft, context=min(context, target.spec.max_positions), sessions=sessions)
         self._generations: list[Generation] = []

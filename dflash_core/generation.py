@@ -149,10 +149,10 @@ class Generation:
 
     def _round(self, decoder: BlockDecoder, policy: DraftPolicy, vocabulary: Vocabulary) -> Block:
         assert self.session is not None
-        started = time.perf_counter()
         width = self._width(decoder, policy)
+        started = policy.clock()
         done = decoder.round(self.session, self._anchor, width, self._choose)
-        policy.observe(width, done.accepted, _since(started))
+        policy.observe(width, done.accepted, (policy.clock() - started) * 1000)
         self.stats.rounds += 1
         self.stats.drafted += done.drafted
         self.stats.accepted += done.accepted

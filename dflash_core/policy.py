@@ -10,6 +10,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+import torch
+
 _MEMORY = 0.95
 """Weight of the past in running means of acceptance: about the last 20 rounds count."""
 
@@ -24,8 +26,18 @@ _PROBE_EVERY = 32
 """Steps without the draft after which one full block is drafted all the same, or acceptance could never recover."""
 
 
+def clock_for(device: torch.device) -> Callable[[], float]:
+    """Seconds of work: on a CPU the processor time of all threads, on a device the time that passes.
+
+    On a shared machine the time that passes tells of the neighbours: a policy that learned from it while they were
+    busy turned the draft off for good.
+    """
+    return time.process_time if device.type == "cpu" else time.perf_counter
+
+
 class DraftPolicy:
-    def __init__(self, block_size: int) -> None:
+    def __init__(self, block_size: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.clock = clock
         self.widths = [w for w in (1, 2, 4) if w < block_size] + [block_size]
         self._recent_ms: dict[int, deque[float]] = {w: deque(maxlen=_RECENT_ROUNDS) for w in self.widths}
         self.acceptance = [_PRIOR_ACCEPTANCE] * (block_size - 1)
@@ -47,13 +59,13 @@ class DraftPolicy:
 
     def measure(self, width: int, run: Callable[[int], object]) -> None:
         """Times one round of this width outside any request."""
-        started = time.perf_counter()
+        started = self.clock()
         run(width)
-        self._record(width, (time.perf_counter() - started) * 1000)
+        self._record(width, (self.clock() - started) * 1000)
 
     @property
     def round_ms(self) -> dict[int, float]:
-        """What a round of each width costs now, in milliseconds; a width never run is missing."""
+        """What a round of each width costs now, in milliseconds of the clock; a width never run is missing."""
         return {width: min(recent) for width, recent in self._recent_ms.items() if recent}
 
     def expected_tokens(self, width: int) -> float:

@@ -110,7 +110,7 @@ def test_nothing_to_insert_has_a_reason(source: Path, profile: Profile) -> None:
 @pytest.mark.parametrize(
     ("content", "line", "character", "message"),
     [
-        (b"x = 1\n", 2, 0, "line 2 is outside the file, which has 2 lines"),
+        (b"x = 1\n", 2, 0, "line 2 is outside the file, whose last line is 1, counted from 0"),
         (b"x = 1\n", 0, 6, "character 6 is outside line 0, which has 5"),
         (b"x = 1\n", -1, 0, "line -1 is outside the file"),
         ("😀\n".encode(), 0, 1, "character 1 of line 0 is inside a character"),

@@ -94,7 +94,7 @@ def test_a_position_inside_a_character_is_its_beginning(encoding: Encoding, insi
 @pytest.mark.parametrize(
     ("position", "message"),
     [
-        (Position(2, 0), "line 2 is outside the file, which has 2 lines"),
+        (Position(2, 0), "line 2 is outside the file, whose last line is 1, counted from 0"),
         (Position(0, 4), "character 4 is outside line 0, which has 3"),
         (Position(-1, 0), "line -1 is outside"),
         (Position(0, -1), "character -1 is outside"),

@@ -18,7 +18,7 @@ from server.documents.document import Document, Place
 from server.documents.lines import to_line_feeds, without_ending
 from server.documents.positions import Encoding
 
-BEFORE_LIMIT = 8_000  # characters; twice as many change no boundary, and cost twice as much
+BEFORE_LIMIT = 8_000  # characters; with 16,000 no case and none of 402 Python holes ended elsewhere
 AFTER_LIMIT = 4_000
 
 # Lines at which reading may begin: the head of a definition, hardly ever a line inside a string.

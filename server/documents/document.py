@@ -95,7 +95,9 @@ class Document:
     def exact_place(self, position: Position) -> Place:
         """The place of a position; PositionError when it lies outside the text or inside a character."""
         if not 0 <= position.line < len(self.lines):
-            raise PositionError(f"line {position.line} is outside the file, which has {len(self.lines)} lines")
+            raise PositionError(
+                f"line {position.line} is outside the file, whose last line is {len(self.lines) - 1}, counted from 0"
+            )
         line = without_ending(self.lines[position.line])
         length = units_before(line, len(line), self.encoding)
         if not 0 <= position.character <= length:

@@ -16,6 +16,9 @@ from server.context.tokenizer import PromptTokenizer
 from server.paths import asset
 from tests.core.test_decoding import run
 
+# Twenty texts decoded three ways and by transformers: minutes on a busy machine.
+pytestmark = pytest.mark.timeout(1800)
+
 PROMPT_TOKENS = 160
 NEW_TOKENS = 64
 
@@ -84,7 +87,6 @@ def test_logits_equal_those_of_transformers(
         engine.sessions.release(session)
 
 
-@pytest.mark.timeout(1800)
 def test_greedy_text_is_the_targets_own_with_and_without_the_draft_and_prefix_reuse(
     engine: Engine, prompts: list[list[int]], expected: tuple[list[torch.Tensor], list[list[int]]]
 ) -> None:
