@@ -75,13 +75,15 @@ async def known(profile: Profile, requests: int) -> Report:
             for character in TYPED[:-1]:
                 here = window.type(here, character)
                 _note(times, await window.asked(here))
-            for _ in range(len(TYPED) // 2):
+            for _ in range(len(TYPED) // 4):
                 end = window.document.position(here)
-                here = Place(here.line, here.column - 1)
+                here = Place(here.line, here.column - 3)
                 window.edit(window.document.position(here), end, "")
+                # Nothing is offered after a deletion alone.
+                here = window.type(here, TYPED[here.column - begun.column])
                 _note(times, await window.asked(here))
             place = window.type(here, "\n")
-    return {source: p50_p95(found) for source, found in times.items()}
+    return {source or "nothing": p50_p95(found) for source, found in times.items()}
 
 
 async def cancel(profile: Profile, client: EngineClient, requests: int) -> Report:
