@@ -6,28 +6,35 @@ import logging
 from typing import Any
 
 from lsprotocol import types
-from pygls.exceptions import FeatureRequestError
+from pygls.exceptions import FeatureRequestError, JsonRpcException
 from pygls.lsp.server import LanguageServer
 
 from server import __version__
+from server.copilot import add_copilot_features, status_params
 from server.documents.document import Change
-from server.documents.positions import Encoding, Position, Range
-from server.settings import read_settings
-from server.text_sync import TextSyncProtocol
+from server.documents.positions import Encoding, Range
+from server.paths import config_dir
+from server.protocol import DflashProtocol
+from server.settings import read_settings, read_user_file
+from server.surfaces import ACCEPTED, add_surface, chosen_surface, position_of
 from server.window import Window
 
 LOG = logging.getLogger(__name__)
 
-ACCEPTED = "dflash.accepted"
 RESTART_ENGINE = "dflash.restartEngine"
+SET_PROFILE = "dflash.setProfile"
+SNOOZE = "dflash.snooze"
+COUNTS = "dflash.counts"
 STATUS = "dflash/status"
+SNOOZE_MINUTES = 5
+SECTION = "dflash"  # of a client's configuration
 
 
 class DflashServer(LanguageServer):
     """One server process serves one editor window."""
 
     def __init__(self) -> None:
-        super().__init__("dflash-lsp", __version__, protocol_cls=TextSyncProtocol)
+        super().__init__("dflash-lsp", __version__, protocol_cls=DflashProtocol)
         self.window = Window(self._say_status, self.complain)
 
     def complain(self, message: str) -> None:
@@ -44,8 +51,22 @@ class DflashServer(LanguageServer):
         """Whether the client asked for a shutdown before it left."""
         return self.protocol._shutdown
 
+    async def read_configuration(self) -> None:
+        """Ask a client that can tell for what its configuration switches off and excludes."""
+        asked = self.client_capabilities.workspace
+        if asked is None or not asked.configuration:
+            return
+        try:
+            found = await self.workspace_configuration_async(
+                types.ConfigurationParams([types.ConfigurationItem(section=SECTION)])
+            )
+        except JsonRpcException:
+            return
+        self.window.configure(found[0] if found else None)
+
     def _say_status(self, status: dict[str, object]) -> None:
         self.protocol.notify(STATUS, status)
+        self.protocol.notify("didChangeStatus", status_params(status))
 
 
 def create_server() -> DflashServer:
@@ -56,8 +77,11 @@ def create_server() -> DflashServer:
 
     @server.feature(types.INITIALIZE)
     def initialize(params: types.InitializeParams) -> None:
-        window.settings, found = read_settings(params.initialization_options)
-        problems.extend(found)
+        settings, wrong = read_user_file(config_dir() / "settings.toml")
+        settings, found = read_settings(params.initialization_options, settings)
+        problems.extend([*wrong, *found])
+        window.settings = settings
+        add_surface(server, chosen_surface(settings.surface, params))
         window.documents.encoding = Encoding(server.workspace.position_encoding)
         window.folders = [folder.uri for folder in params.workspace_folders or []] or [
             uri for uri in [params.root_uri] if uri
@@ -67,6 +91,7 @@ def create_server() -> DflashServer:
     async def initialized(params: types.InitializedParams) -> None:
         if problems:
             server.complain(f"settings: {'; '.join(problems)}")
+        await server.read_configuration()
         await window.start()
 
     @server.feature(types.SHUTDOWN)
@@ -78,72 +103,61 @@ def create_server() -> DflashServer:
         opened = params.text_document
         window.documents.open(opened.uri, opened.text, opened.language_id, opened.version)
         window.opened(opened.uri)
+        window.focused(opened.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
     def did_change(params: types.DidChangeTextDocumentParams) -> None:
         changed = params.text_document
-        window.documents.change(changed.uri, map(_change, params.content_changes), changed.version)
+        changes = [_change(change) for change in params.content_changes]
+        window.documents.change(changed.uri, changes, changed.version)
+        window.edited(changed.uri, changes)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def did_close(params: types.DidCloseTextDocumentParams) -> None:
-        window.documents.close(params.text_document.uri)
         window.closed(params.text_document.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
     def did_save(params: types.DidSaveTextDocumentParams) -> None:
         window.saved(params.text_document.uri)
 
-    # Without options pygls does not advertise the feature.
-    @server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
-    async def inline_completion(params: types.InlineCompletionParams) -> types.InlineCompletionList | None:
-        uri = params.text_document.uri
-        explicit = params.context.trigger_kind != types.InlineCompletionTriggerKind.Automatic
-        result = await window.complete(uri, _position(params.position), explicit=explicit)
-        if result is None:
-            return None
-        accepted = types.Command("Accepted", ACCEPTED, arguments=[uri, len(result.text)])
-        place = types.Range(_lsp(result.range.start), _lsp(result.range.end))
-        return types.InlineCompletionList([types.InlineCompletionItem(result.text, range=place, command=accepted)])
+    @server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
+    async def did_change_configuration(params: types.DidChangeConfigurationParams) -> None:
+        await server.read_configuration()
+
+    _add_commands(server)
+    add_copilot_features(server)
+    return server
+
+
+def _add_commands(server: DflashServer) -> None:
+    window = server.window
 
     @server.command(ACCEPTED)
     def accepted(*arguments: Any) -> None:
-        window.accepted()
+        if arguments and isinstance(arguments[0], str):
+            window.accepted(arguments[0])
 
     @server.command(RESTART_ENGINE)
     async def restart_engine(*arguments: Any) -> None:
         await window.restart_engine()
 
-    _add_copilot_features(server)
-    return server
+    @server.command(SET_PROFILE)
+    async def set_profile(*arguments: Any) -> None:
+        if arguments and isinstance(arguments[0], str):
+            await window.set_profile(arguments[0])
 
+    @server.command(SNOOZE)
+    def snooze(*arguments: Any) -> None:
+        minutes = arguments[0] if arguments else SNOOZE_MINUTES
+        if isinstance(minutes, int | float) and not isinstance(minutes, bool):
+            window.snooze(60 * minutes)
 
-def _add_copilot_features(server: DflashServer) -> None:
-    """What clients made for Copilot's server ask for; nothing here needs a sign-in."""
-
-    @server.feature("textDocument/didFocus")
-    @server.feature("textDocument/didShowCompletion")
-    @server.feature("textDocument/didPartiallyAcceptCompletion")
-    def noted(params: Any) -> None:
-        pass
-
-    @server.feature("checkStatus")
-    def check_status(params: Any) -> dict[str, str]:
-        return {"status": "OK"}
-
-    @server.feature("signIn")
-    def sign_in(params: Any) -> dict[str, str]:
-        return {"status": "AlreadySignedIn"}
+    @server.command(COUNTS)
+    def counts(*arguments: Any) -> dict[str, dict[str, int]]:
+        return window.counts()
 
 
 def _change(change: types.TextDocumentContentChangeEvent) -> Change:
     if isinstance(change, types.TextDocumentContentChangePartial):
-        return Change(change.text, Range(_position(change.range.start), _position(change.range.end)))
+        return Change(change.text, Range(position_of(change.range.start), position_of(change.range.end)))
     return Change(change.text)
-
-
-def _position(position: types.Position) -> Position:
-    return Position(position.line, position.character)
-
-
-def _lsp(position: Position) -> types.Position:
-    return types.Position(position.line, position.character)

@@ -1,20 +1,22 @@
-"""The client's `initializationOptions`, read once into a typed object.
+"""What the user may set: one typed object, from the user's own file and the client's `initializationOptions`.
 
-They are the user's own settings for this client. Nothing is ever read from `workspace/configuration`,
-where a folder that the user merely opened could speak.
+The options win over the file. `workspace/configuration`, where a folder that the user merely opened can
+speak, may only disable and exclude.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
 from server.profiles import DEFAULT_PROFILE
 
 Surface = Literal["stream", "inline", "menu"]
+DraftMode = Literal["auto", "on", "off"]
 
 # Sent by clients made for another server; of no use here, and no mistake of the user's.
 _PASSED_OVER = frozenset({"editorInfo", "editorPluginInfo"})
@@ -27,7 +29,8 @@ class Settings:
     profile: a name, or the path of a .toml file. enable: whether completions are offered.
     exclude: globs of files, by their path in the workspace or by their name, that are never completed.
     exclude_by_language: more globs, each for files of one LSP language id; option `excludeByLanguage`.
-    surface: how completions are offered; None leaves it to what the client declares. Only "inline" so far.
+    surface: how completions are offered; None leaves it to what the client declares.
+    draft: whether the draft proposes blocks; "auto" leaves it to what pays.
     """
 
     profile: str = DEFAULT_PROFILE
@@ -35,6 +38,7 @@ class Settings:
     exclude: tuple[str, ...] = ()
     exclude_by_language: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     surface: Surface | None = None
+    draft: DraftMode = "auto"
 
     def excludes(self, path: str) -> bool:
         """Whether a file is excluded; `path` is its posix path in the workspace. `*` matches `/` as well."""
@@ -42,14 +46,38 @@ class Settings:
         globs = [glob.removeprefix("**/") for glob in self.exclude]
         return any(fnmatchcase(name, glob) for glob in globs for name in names)
 
+    def narrowed(self, configuration: object) -> Settings:
+        """These settings as a workspace's configuration narrows them: it can switch off and exclude, no more."""
+        if not isinstance(configuration, Mapping):
+            return self
+        exclude = configuration.get("exclude")
+        more = exclude if isinstance(exclude, list) and _is_texts(exclude) else ()
+        enable = self.enable and configuration.get("enable") is not False
+        return replace(self, enable=enable, exclude=tuple(dict.fromkeys((*self.exclude, *more))))
 
-def read_settings(options: object) -> tuple[Settings, list[str]]:
-    """The settings, and in a few words each thing that is wrong with the options; defaults stand in for those."""
-    if options is None:
+
+def read_user_file(path: Path) -> tuple[Settings, list[str]]:
+    """The settings of the user's own TOML file; without one, defaults."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
         return Settings(), []
+    except (OSError, ValueError):  # ValueError: neither TOML nor UTF-8
+        return Settings(), [f"{path} cannot be read as TOML"]
+    settings, problems = read_settings(found)
+    return settings, [f"{problem} in {path}" for problem in problems]
+
+
+def read_settings(options: object, settings: Settings | None = None) -> tuple[Settings, list[str]]:
+    """The settings, and in a few words each thing that is wrong with the options.
+
+    `settings`, or the defaults, stand in for what is wrong or not given.
+    """
+    found, problems = settings or Settings(), []
+    if options is None:
+        return found, []
     if not isinstance(options, Mapping):
-        return Settings(), ["initializationOptions must be an object"]
-    found, problems = Settings(), []
+        return found, ["initializationOptions must be an object"]
     for key, value in options.items():
         if key in _PASSED_OVER:
             continue
@@ -73,6 +101,10 @@ def _is_texts_by_language(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(key, str) and _is_texts(each) for key, each in value.items())
 
 
+def _one_of(words: tuple[str, ...]) -> tuple[str, Any, Any]:
+    return " or ".join(f'"{each}"' for each in words), lambda value: value in words, str
+
+
 # Options whose field is named otherwise.
 _FIELDS = {"excludeByLanguage": "exclude_by_language"}
 # option -> what it must be, whether a value is that, and how it is kept
@@ -85,9 +117,6 @@ _READERS: Mapping[str, tuple[str, Any, Any]] = {
         _is_texts_by_language,
         lambda value: {language: tuple(globs) for language, globs in value.items()},
     ),
-    "surface": (
-        " or ".join(f'"{each}"' for each in get_args(Surface)),
-        lambda value: value in get_args(Surface),
-        str,
-    ),
+    "surface": _one_of(get_args(Surface)),
+    "draft": _one_of(get_args(DraftMode)),
 }

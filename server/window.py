@@ -4,41 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from server.documents.document import Change, Place
+from server.documents.places import places_after
 from server.documents.positions import Position
 from server.documents.store import DocumentStore, scheme
 from server.errors import DflashError
 from server.settings import Settings
+from server.status import Status
 
 if TYPE_CHECKING:
+    from server.completion.request import Growth
     from server.completion.result import CompletionResult
     from server.completion.service import CompletionService
 
 LOG = logging.getLogger(__name__)
 SCHEMES = ("file", "untitled")  # others are views of something, and notebook cells hold half a context
-
-
-@dataclass(frozen=True)
-class Status:
-    """What `dflash/status` tells; `state` and `progress` are the engine's.
-
-    reason: what the engine is doing or why it cannot be used, else why the last answer was empty.
-    """
-
-    state: str = "loading"
-    progress: float | None = None
-    reason: str = "starting"
-    profile: str = ""
-    target: str = ""
-    draft: str = ""
-    acceptance_length: float = 0.0
-    tokens_per_s: float = 0.0
 
 
 class Window:
@@ -54,6 +42,9 @@ class Window:
         self._service: CompletionService | None = None
         self._failure = ""  # why there is no service and never will be
         self._silence = ""  # why the last answer was empty
+        self._snoozed_until = 0.0  # time.monotonic()
+        self._configuration: object = None
+        self._places: dict[str, Place] = {}  # where each document was worked at last
         self.documents = DocumentStore()
         self.settings = Settings()
         self.folders: Sequence[str] = ()  # URIs of the workspace's folders
@@ -85,46 +76,119 @@ class Window:
         if self._service is not None:
             self._service.saved(uri)
 
-    def closed(self, uri: str) -> None:
-        if self._service is not None:
-            self._service.closed(uri)
+    async def complete(
+        self,
+        uri: str,
+        position: Position,
+        *,
+        invoked: bool = False,
+        on_growth: Callable[[Growth], None] | None = None,
+    ) -> list[CompletionResult]:
+        """The completion at a position, empty when there is nothing to show; the status says why.
 
-    async def complete(self, uri: str, position: Position, *, explicit: bool = True) -> CompletionResult | None:
-        """The completion at a position; None when there is nothing to show, and the status says why.
-
-        explicit: the user asked for it.
+        invoked: the user asked for it by hand, and may look at more than one.
         """
         try:
-            result = await self._complete(uri, position, explicit)
+            found = await self._complete(uri, position, invoked, on_growth)
         except Exception as error:  # a mistake of ours must not disturb the editor
-            result = _internal(error)
-        silent = result if isinstance(result, str) else "" if result.text else result.reason
-        self._silence = silent
+            found = _internal(error)
+        results = [] if isinstance(found, str) else [result for result in found if result.text]
+        self._silence = found if isinstance(found, str) else "" if results else found[0].reason
         self.tell()
-        return None if isinstance(result, str) or not result.text else result
+        return results
 
-    async def _complete(self, uri: str, position: Position, explicit: bool) -> CompletionResult | str:
-        if not self.settings.enable:
-            return "disabled"
+    async def _complete(
+        self, uri: str, position: Position, invoked: bool, on_growth: Callable[[Growth], None] | None
+    ) -> list[CompletionResult] | str:
+        refusal = self._refusal(uri)
         document = self.documents.get(uri)
-        if document is None:
+        if refusal or document is None or self._service is None:
+            return refusal
+        place, path = document.place(position), path_in_workspace(uri, self.folders)
+        self._places[document.uri] = place
+        from server.completion.request import CompletionOptions
+
+        options = CompletionOptions(draft=self.settings.draft, explicit=invoked)
+        if invoked:
+            return await self._service.complete_several(document, place, path, options, on_growth)
+        return [await self._service.complete(document, place, path, options, on_growth)]
+
+    def _refusal(self, uri: str) -> str:
+        """Why a document gets no completions, "" when it does."""
+        settings = self.settings.narrowed(self._configuration)
+        if not settings.enable:
+            return "disabled"
+        if time.monotonic() < self._snoozed_until:
+            return "snoozed"
+        if self.documents.get(uri) is None:
             return "unknown document"
         if scheme(uri) not in SCHEMES:
             return f"no completions for {scheme(uri) or 'this kind of'} documents"
-        path = path_in_workspace(uri, self.folders)
-        if self.settings.excludes(path):
+        if settings.excludes(path_in_workspace(uri, self.folders)):
             return "excluded"
-        if self._service is None:
-            return self._failure or "engine loading"
-        from server.completion.service import CompletionOptions
+        return "" if self._service is not None else self._failure or "engine loading"
 
-        options = CompletionOptions(explicit=explicit)
-        return await self._service.complete(document, document.place(position), path, options)
+    def edited(self, uri: str, changes: Sequence[Change]) -> None:
+        """A document was changed: what is generated for another text than it now has is of no use."""
+        document = self.documents.get(uri)
+        if document is None or self._service is None or self._refusal(uri):
+            return
+        last = changes[-1] if len(changes) == 1 else None
+        if last is None or last.range is None:
+            return  # several cursors, or a new text: the next request will tell where the user is
+        places = places_after(document, last.range.start, last.text)
+        self._places[document.uri] = places[0]
+        self._service.edited(document, places, path_in_workspace(uri, self.folders))
 
-    def accepted(self) -> None:
+    def focused(self, uri: str) -> None:
+        """A document came to the front: it is likely to be completed next."""
+        document = self.documents.get(uri)
+        if document is None or self._service is None or self._refusal(uri):
+            return
+        last = len(document.lines) - 1
+        # Before the first edit, the end: the prompt of a short file begins at its first line anyhow.
+        place = self._places.get(document.uri, Place(last, len(document.lines[last])))
+        self._service.warm_up(document, place, path_in_workspace(uri, self.folders))
+
+    def closed(self, uri: str) -> None:
+        document = self.documents.get(uri)
+        self.documents.close(uri)
+        if document is None:
+            return
+        self._places.pop(document.uri, None)
+        if self._service is not None:
+            self._service.closed(document.uri)
+
+    def accepted(self, uri: str) -> None:
         """A completion was accepted. Only counted, and only here."""
         if self._service is not None:
-            self._service.accepted += 1
+            self._service.acceptance.accepted(uri)
+
+    def partly_accepted(self, uri: str, units: int) -> None:
+        """The first `units` (UTF-16) of a completion were accepted."""
+        if self._service is not None:
+            self._service.acceptance.partly_accepted(uri, units)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What became of completions, by language."""
+        return {} if self._service is None else self._service.acceptance.to_json()
+
+    def configure(self, configuration: object) -> None:
+        """What the client's configuration says, of which only what it switches off and excludes counts."""
+        self._configuration = configuration
+
+    def snooze(self, seconds: float) -> None:
+        """Offer nothing for so long; 0 ends it."""
+        self._snoozed_until = time.monotonic() + seconds
+
+    async def set_profile(self, profile: str) -> None:
+        """Serve from another profile from now on."""
+        service, self._service = self._service, None
+        if service is not None:
+            await service.aclose()
+        self.settings = replace(self.settings, profile=profile)
+        self._failure = ""
+        await self.start()
 
     async def restart_engine(self) -> None:
         if self._service is not None:
@@ -188,5 +252,4 @@ def _service(window: Window) -> CompletionService:
     settings = window.settings
     workspace = Workspace(folders, settings.exclude, settings.exclude_by_language, indexed=True)
     listener = LinkListener(changed=lambda health: window.tell(), failed=window.engine_failed)
-    profile = load_profile(window.settings.profile)
-    return CompletionService(profile, listener, on_pace=window.tell, workspace=workspace)
+    return CompletionService(load_profile(settings.profile), listener, on_pace=window.tell, workspace=workspace)

@@ -13,14 +13,15 @@ LINE = 500_000
 
 def insertion(text: str, place: Place, generated: str, language: str = "javascript") -> str:
     """The text that a completion at a place inserts, streamed in blocks."""
-    cut = Cut(surroundings(Document("file:///a", text, language=language), place, "a", 2000))
+    site = surroundings(Document("file:///a", text, language=language), place, "a", 2000)
+    cut = Cut(site.cursor)
     for start in range(0, len(generated), 24):
         cut.add(generated[start : start + 24])
         if cut.decision.end is not None:
             break
     if cut.decision.end is None:
         cut.finish()
-    found = cut.insertion()
+    found = cut.insertion(site)
     return "" if found is None else found.text
 
 

@@ -17,7 +17,10 @@ from engines import own_directories, replay_profile, stop
 from server import paths
 from server.cli.stream_view import ACCEPTED, BONUS, RESET, StreamView
 from server.completion.comparison import _exact_profile, _first_difference
-from server.completion.generation import Growth, RoundText
+from server.completion.generation import RoundText
+from server.completion.request import Growth
+from server.completion.surroundings import surroundings
+from server.documents.document import Document, Place
 from server.engine.whereabouts import EngineFiles
 from server.profiles import Profile, load_profile
 
@@ -87,7 +90,7 @@ def test_json_is_one_object_and_nothing_else(source: Path, profile: Profile) -> 
     assert (found["finish"], found["reason"]) == ("boundary", "boundary")
     assert set(found["stats"]) == {
         "engine", "device", "prompt_tokens", "reused_tokens", "tokens", "rounds",
-        "acceptance_length", "first_ms", "total_ms", "tokens_per_s",
+        "acceptance_length", "first_ms", "total_ms", "tokens_per_s", "source",
     }  # fmt: skip
     assert (found["stats"]["engine"], found["stats"]["device"]) == ("replay", "replay")
 
@@ -144,14 +147,15 @@ def test_the_replay_engine_has_nothing_to_compare(source: Path, profile: Profile
 
 def test_accepted_tokens_and_the_targets_own_have_their_colors(capsys: pytest.CaptureFixture[str]) -> None:
     view = StreamView("always")
+    site = surroundings(Document("file:///a.py", ""), Place(0, 0), "a.py", 100)
     rounds = (RoundText("return a +", " +"), RoundText(" b\nprint", "print"))
-    view.grow(Growth(rounds[:1], 8))
-    view.grow(Growth(rounds, 12))
-    view.grow(Growth(rounds, 12))
+    view.grow(Growth(site, rounds[:1], 0, 8))
+    view.grow(Growth(site, rounds, 0, 12))
+    view.grow(Growth(site, rounds, 0, 12))
     shown = capsys.readouterr().out
     assert shown == f"{ACCEPTED}return a{RESET}{BONUS} +{RESET}{ACCEPTED} b{RESET}"
     plain = StreamView("never")
-    plain.grow(Growth(rounds, 12))
+    plain.grow(Growth(site, rounds, 0, 12))
     assert capsys.readouterr().out == "return a + b"
 
 

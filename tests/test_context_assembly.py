@@ -54,7 +54,7 @@ class Window:
         line = len(document.lines) - 1 if line is None else line
         column = len(document.lines[line].rstrip("\n")) if column is None else column
         site = surroundings(document, Place(line, column), self.paths[document], self.service.prompts.limit)
-        return await self.service.prompt(document, site)
+        return await self.service.prompt(document, site.place, site.spot)
 
 
 async def until_scanned(index: WorkspaceIndex) -> None:

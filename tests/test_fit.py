@@ -140,7 +140,7 @@ def test_blanks_before_the_cursor_are_not_doubled(text: str, blanks: str, double
 )
 def test_lines_are_indented_in_the_files_own_style(text: str, generated: str, kept: str, size: int) -> None:
     line = text.split("\n")[1]
-    cut = Cut(at_cursor((line + "\n") * 5 + text, "go")[1])
+    cut = Cut(at_cursor((line + "\n") * 5 + text, "go")[1].cursor)
     for start in range(0, len(generated), size):
         cut.add(generated[start : start + size])
     cut.finish()
@@ -148,7 +148,7 @@ def test_lines_are_indented_in_the_files_own_style(text: str, generated: str, ke
 
 
 def test_few_lines_make_no_style() -> None:
-    cut = Cut(at_cursor("if a {\n\tb()\n\t‸\n}\n", "go")[1])
+    cut = Cut(at_cursor("if a {\n\tb()\n\t‸\n}\n", "go")[1].cursor)
     cut.add("if c {\n    d()\n")
     cut.finish()
     assert cut.kept() == "if c {\n    d()"

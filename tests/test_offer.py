@@ -8,7 +8,8 @@ import pytest
 
 from server.completion.boundaries.boundary import CursorText
 from server.completion.offer import Offer, Situation, inside_line, offer_at
-from server.completion.service import CompletionOptions, CompletionService
+from server.completion.request import CompletionOptions
+from server.completion.service import CompletionService
 from server.completion.surroundings import surroundings
 from server.context.languages import language_for
 from server.context.workspace import Workspace

@@ -6,23 +6,39 @@ from collections.abc import Sequence
 
 import pytest
 
+from server.completion.generated import Reader
 from server.completion.generation import NOT_RETYPED, Generation
 from server.completion.surroundings import surroundings
 from server.context.prompt import Prompt, PromptBuilder
 from server.documents.document import Document, Place
-from server.engine.protocol import CompletionChunk
+from server.engine.protocol import CompletionChunk, CompletionRequest, CompletionSummary
 from server.profiles import load_profile
 
 PROMPTS = PromptBuilder(load_profile("replay"))
 
 
-class FakeStream:
-    """A fake of an engine's stream: gives chunks of text and no summary."""
+SUMMARY = CompletionSummary("eos", 1, 1.0, 1, 1, 1, 0, 0.0, 0.0)
 
-    summary = None
+
+class FakeStream:
+    """A fake of an engine and of its only stream: gives chunks of text, and ends with the text's end."""
+
+    summary = SUMMARY
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = iter(texts)
+
+    def stream(self, request: CompletionRequest) -> FakeStream:
+        return self
+
+    async def __aenter__(self) -> FakeStream:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        pass
+
+    async def cancel(self) -> None:
+        pass
 
     def __aiter__(self) -> FakeStream:
         return self
@@ -50,6 +66,8 @@ async def test_the_answer_is_used_without_what_was_typed(
 ) -> None:
     document = Document("untitled:a", "def f(a):\n    ", language="python")
     site = surroundings(document, Place(1, 4), "a.py", 1000)
-    generation = Generation(site, Prompt([], retyped=retyped), PROMPTS)
-    outcome = await generation.read(FakeStream(texts))  # type: ignore[arg-type]
-    assert (outcome.text, outcome.reason) == (text, reason)
+    generation = Generation(site.spot, PROMPTS, goes_past=False)
+    request = CompletionRequest(prompt=[], max_tokens=9)
+    await generation.read(FakeStream(texts), request, Prompt([], retyped=retyped))  # type: ignore[arg-type]
+    piece = Reader(site.spot, 0).read(generation.generated)
+    assert (generation.generated.text[piece.start : piece.settled], piece.reason) == (text, reason)

@@ -15,7 +15,8 @@ from typing import Any
 
 from server.benchmarks.traces import Trace, record
 from server.completion.boundaries.choice import boundary_for
-from server.completion.service import CompletionOptions, CompletionService
+from server.completion.request import CompletionOptions
+from server.completion.service import CompletionService
 from server.completion.surroundings import surroundings
 from server.context.prompt import Prompt
 from server.context.workspace import Workspace
@@ -128,7 +129,7 @@ async def type_trace(
         site = surroundings(document, document.place(key.cursor), trace.path, service.prompts.limit)
         service.opened(document, trace.path)
         service.offer(document, site, CompletionOptions(explicit=False))
-        prompts.append(await service.prompt(document, site))
+        prompts.append(await service.prompt(document, site.place, site.spot))
         assembled = time.perf_counter()
         boundary_for(site.cursor)
         ended = time.perf_counter()

@@ -124,7 +124,7 @@ def stop_at(file: Path, text: str, hole: Hole, language: Language, syntax: Synta
     place = Place(line, hole.start - (without.rfind("\n", 0, hole.start) + 1))
     begun = time.thread_time()
     site = surroundings(document, place, file.name, 2000)
-    cut = Cut(site)
+    cut = Cut(site.cursor)
     setup_ms, check_ms = (time.thread_time() - begun) * 1000, []
     for piece in _blocks(streamed):
         begun = time.thread_time()
@@ -134,7 +134,7 @@ def stop_at(file: Path, text: str, hole: Hole, language: Language, syntax: Synta
             break
     if cut.decision.end is None:
         cut.finish()
-    insertion = cut.insertion()
+    insertion = cut.insertion(site)
     if insertion is not None:
         document.apply([Change(insertion.text, insertion.range)])
     after = document.text

@@ -67,9 +67,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="files to index, 0 for none (default: %(default)s)",
     )
     context.add_argument("--json", action="store_true", help="print one JSON object")
+    from server.cli import bench_keystrokes
+
+    keystrokes = benches.add_parser("keystrokes", help=bench_keystrokes.__doc__, description=bench_keystrokes.__doc__)
+    bench_keystrokes.add_arguments(keystrokes)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.bench == "keystrokes":
+        from server.cli import bench_keystrokes
+
+        return bench_keystrokes.run(args)
     if args.bench == "context":
         return asyncio.run(_run_context(args))
     return _run_cases(args) if args.cases else _run_holes(args)

@@ -51,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
 async def _run(args: argparse.Namespace) -> int:
     from server.cli.stream_view import StreamView
     from server.completion.engine_link import LinkListener
-    from server.completion.service import CompletionOptions, CompletionService
+    from server.completion.request import CompletionOptions
+    from server.completion.service import CompletionService
     from server.completion.surroundings import surroundings
     from server.documents.positions import Position
     from server.profiles import load_profile
@@ -131,10 +132,9 @@ class _Progress:
 
 async def _compare(service: CompletionService, document: Document, site: Surroundings) -> Comparison:
     from server.completion.comparison import compare
-    from server.completion.service import CompletionOptions
 
     client = await service.link.connect()
-    request = service.request(site, await service.prompt(document, site), CompletionOptions())
+    request = service.submission.request(site.spot, await service.prompt(document, site.place, site.spot))
     return await compare(service.profile, client, request, on_health=_Progress())
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
-from server.completion.generation import Growth
+from server.completion.request import Growth
 from server.completion.surroundings import Surroundings
 
 CONTEXT_LINES = 6

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from server.completion.boundaries.boundary import Decision
+from server.completion.boundaries.boundary import CursorText, Decision
 from server.completion.boundaries.choice import boundary_for
 from server.completion.fit import Insertion, fit
 from server.completion.indentation import IndentationStyle, doubled_blanks
@@ -13,10 +13,11 @@ from server.documents.lines import split_lines
 class Cut:
     """The text generated at one site so far. However it comes in pieces, the result is the same."""
 
-    def __init__(self, site: Surroundings, *, single_line: bool = False) -> None:
-        self._site = site
-        self._boundary = boundary_for(site.cursor, single_line=single_line)
-        self._style = IndentationStyle(site.cursor)
+    def __init__(self, cursor: CursorText, *, single_line: bool = False) -> None:
+        """single_line: the completion ends with the cursor's line, whatever the syntax would allow."""
+        self._cursor = cursor
+        self._boundary = boundary_for(cursor, single_line=single_line)
+        self._style = IndentationStyle(cursor)
         self._blanks: str | None = ""  # those that the last line begins with, while nothing else has come
         self.text = ""
         self.decision = Decision()
@@ -44,20 +45,14 @@ class Cut:
         self.decision = self._boundary.feed(self.text)
         return text
 
-    def refuse(self, reason: str) -> Decision:
-        """None of the text is wanted."""
-        self.decision = Decision(0, 0, reason)
-        return self.decision
-
     def _indented(self, blanks: str) -> str:
         if self._boundary.inside_string:
             return blanks
         if self.text:
             return self._style.rewritten(blanks, self.text)
-        cursor = self._site.cursor
-        if cursor.on_blank_line:
+        if self._cursor.on_blank_line:
             blanks = self._style.rewritten(blanks)
-        return blanks[doubled_blanks(cursor, blanks) :]
+        return blanks[doubled_blanks(self._cursor, blanks) :]
 
     def finish(self) -> Decision:
         """Decide about the whole text when no more comes; the decision has an end."""
@@ -69,7 +64,7 @@ class Cut:
         assert self.decision.end is not None
         return self.text[: self.decision.end]
 
-    def insertion(self) -> Insertion | None:
-        """What the kept text becomes in the document; None when nothing was kept."""
+    def insertion(self, site: Surroundings) -> Insertion | None:
+        """What the kept text becomes in the document at its site; None when nothing was kept."""
         kept = self.kept()
-        return fit(kept, self._site) if kept else None
+        return fit(kept, site) if kept else None

@@ -16,6 +16,7 @@ from server.profiles import Profile
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
+HANGING_S = 1.0  # an engine that hangs hardly ends by itself
 
 
 @dataclass(frozen=True)
@@ -59,24 +60,46 @@ class EngineLink:
     async def connect(self) -> EngineClient:
         """The engine, once it is ready, whatever the pause. Raises EngineError when it cannot be."""
         if self.client is None:
-            client = await ensure_engine(self._profile, on_health=self._change)
+            client = await ensure_engine(self._profile, on_health=self._hear_of_loading)
             try:
-                self._change(await client.health())
+                health = await client.health()
             except BaseException:
                 await client.aclose()
                 raise
             self.client = client
+            self._change(health)
         return self.client
 
-    async def lost(self, client: EngineClient, reason: str) -> None:
-        """The engine was not there for a completion. It may have ended while idle: look again at once."""
-        if client is not self.client:
+    async def lost(self, client: EngineClient, reason: str, *, broke_off: bool = False) -> None:
+        """The engine was not there for a completion: look again at once.
+
+        It may have ended while idle, which is no news; one that broke off its answer is told.
+        """
+        if not self._let_go(client, reason):
             return
-        self.client = None
+        if broke_off:
+            self._tell(f"{reason}; it is started again")
         await client.aclose()
-        self._change(replace(self.health, state="loading", progress=None, reason=reason))
         self.launch()
         self._postpone()
+
+    async def stalled(self, client: EngineClient, reason: str) -> None:
+        """The engine hangs. Ours is ended, for all windows, since it serves none of them; then as when lost."""
+        if not self._let_go(client, reason):
+            return
+        self._tell(f"{reason}; it is started again")
+        await client.aclose()
+        with contextlib.suppress(DflashError):  # a remote engine is not ours to stop
+            await stop_engine(self._profile, patience_s=HANGING_S)
+        self.launch()
+        self._postpone()
+
+    def _let_go(self, client: EngineClient, reason: str) -> bool:
+        if client is not self.client:
+            return False
+        self.client = None
+        self._change(replace(self.health, state="loading", progress=None, reason=reason))
+        return True
 
     def succeeded(self) -> None:
         """A completion came through: whatever happens next is a new trouble."""
@@ -116,6 +139,10 @@ class EngineLink:
     def _fail(self, reason: str) -> None:
         self._postpone()
         self._change(replace(self.health, state="failed", progress=None, reason=reason))
+        self._tell(reason)
+
+    def _tell(self, reason: str) -> None:
+        """Once for each trouble, until a completion has come through."""
         if not self._told:
             self._told = True
             self._listener.failed(reason)
@@ -123,6 +150,11 @@ class EngineLink:
     def _postpone(self) -> None:
         self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s or FIRST_PAUSE_S)
         self._next_launch = time.monotonic() + self._pause_s
+
+    def _hear_of_loading(self, health: EngineHealth) -> None:
+        # Ready is told with the client in place: the first request after it must not find it missing.
+        if health.state not in ("ready", "degraded"):
+            self._change(health)
 
     def _change(self, health: EngineHealth) -> None:
         if health != self.health:

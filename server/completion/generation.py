@@ -1,21 +1,44 @@
-"""One generation: the engine's stream, cut by the boundary, until the answer is complete."""
+"""One generation: an engine's stream, read to the boundary of the unit and, where that is wanted, past it.
+
+    waiting -> growing -> past the unit -> ended
+       any state, when nobody wants it -> aborted, which ends it as well
+
+Requests attach to it and are woken by each change; it knows nothing else about them.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from server.completion.boundaries.boundary import Decision
+from server.completion.boundaries.line_boundary import NO_TEXT
 from server.completion.cut import Cut
-from server.completion.result import Finish, Stats
-from server.completion.surroundings import Surroundings
+from server.completion.generated import Generated
+from server.completion.result import Finish
+from server.completion.speculation import reaches_far_enough
+from server.completion.spot import Spot
 from server.context.prompt import Prompt, PromptBuilder
-from server.engine.client import CompletionStream
-from server.engine.protocol import CompletionChunk, CompletionSummary, EngineHealth
+from server.engine.client import CompletionStream, EngineClient
+from server.engine.protocol import (
+    INTERACTIVE,
+    WARM_UP,
+    CompletionChunk,
+    CompletionRequest,
+    CompletionSummary,
+    EngineError,
+)
+
+SUMMARY_S = 2.0  # how long the engine may take to end a generation that was cancelled
+GRACE_S = 0.02  # a generation that nobody waits for goes on so long: the next key may agree with it
+
+NOT_RETYPED = "the answer does not go on with what was typed"
 
 # How an engine's stream ends, in the words of a result.
-NOT_RETYPED = "the answer does not go on with what was typed"
 _FINISHES: dict[str, Finish] = {"eos": "eos", "stop": "eos", "length": "length", "cancelled": "cancelled"}
 
 
@@ -27,117 +50,183 @@ class RoundText:
     bonus: str
 
 
-@dataclass(frozen=True)
-class Growth:
-    """A completion so far: its rounds, and how many characters of them will be shown, come what may."""
+@dataclass(eq=False)
+class Attachment:
+    """One request that waits for a generation. superseded: a newer request has taken its place."""
 
-    rounds: tuple[RoundText, ...]
-    settled: int
+    changed: asyncio.Event
+    superseded: bool = False
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """The text that a generation leaves, with `\\n` line ends, and why it ended."""
-
-    text: str
-    finish: Finish
-    reason: str
+    def supersede(self) -> None:
+        self.superseded = True
+        self.changed.set()
 
 
 class Generation:
-    """Reads one stream of an engine. `read` may be cancelled; the caller leaves the stream."""
+    """Belongs to one event loop. `start` it with the work that leads to `read`; `failure` says what ended it."""
 
-    def __init__(
-        self,
-        site: Surroundings,
-        prompt: Prompt,
-        prompts: PromptBuilder,
-        on_growth: Callable[[Growth], None] | None = None,
-        *,
-        single_line: bool = False,
-    ) -> None:
-        """single_line: the completion ends with the cursor's line, whatever the syntax would allow."""
-        self._cut = Cut(site, single_line=single_line)
-        self._retyped = prompt.retyped
-        self._prompt = prompt
+    def __init__(self, spot: Spot, prompts: PromptBuilder, *, goes_past: bool, speculative: bool = False) -> None:
+        """goes_past: read on behind the unit. speculative: nobody has asked for it, and nobody need wait for it."""
+        self.generated = Generated(spot)
+        self.speculative = speculative
+        self.rounds: list[RoundText] = []
+        self.tokens = 0
+        self.prompt: Prompt | None = None
+        self.summary: CompletionSummary | None = None
+        self.failure: Exception | None = None
+        self.first_text_s: float | None = None  # from sending until something could be shown
+        self.on_end: Callable[[], None] = lambda: None
         self._prompts = prompts
-        self._on_growth = on_growth
-        self._rounds: list[RoundText] = []
-        self._begun = time.monotonic()
-        self._first: float | None = None
-        self._ended: float | None = None
-        self._tokens = 0
-        self._round_count = 0
+        self._goes_past = goes_past
+        self._attached: set[Attachment] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._stream: CompletionStream | None = None
+        self._urgent = not speculative
+        self._urging: asyncio.Task[None] | None = None
+        self._sent_at = 0.0
+        self._retyped = ""  # what an engine that knows no healing must still begin with
 
-    async def read(self, stream: CompletionStream) -> Outcome:
-        """Read until the boundary is found or the stream ends."""
-        async for chunk in stream:
-            decision = self._add(chunk)
-            if decision.end is not None:
-                return self._outcome(decision, "boundary")
-        decision = self._cut.finish()
-        finish = "eos" if stream.summary is None else _FINISHES.get(stream.summary.finish, "eos")
-        return self._outcome(decision, finish)
+    def start(self, work: asyncio.Task[None]) -> None:
+        self._task = work
+        work.add_done_callback(self._ended)
 
-    def stats(self, health: EngineHealth, summary: CompletionSummary | None) -> Stats:
-        """Numbers so far; exact once the engine's summary is there."""
-        total_s = (self._ended or time.monotonic()) - self._begun
-        first_s = total_s if self._first is None else self._first - self._begun
-        ids = self._prompt.content
-        tokens, rounds, decode_s = self._tokens, self._round_count, total_s - first_s
-        prompt_tokens, reused = len(ids) if isinstance(ids, list) else 0, 0
-        acceptance_length = tokens / rounds if rounds else 0.0
-        if summary is not None:
-            tokens, rounds, decode_s = summary.completion_tokens, summary.rounds, summary.decode_ms / 1000
-            prompt_tokens, reused = summary.prompt_tokens, summary.reused_tokens
-            acceptance_length = summary.acceptance_length
-        return Stats(
-            engine=health.kind or "remote",
-            device=health.device,
-            prompt_tokens=prompt_tokens,
-            reused_tokens=reused,
-            tokens=tokens,
-            rounds=rounds,
-            acceptance_length=round(acceptance_length, 2),
-            first_ms=round(first_s * 1000, 1),
-            total_ms=round(total_s * 1000, 1),
-            tokens_per_s=round(tokens / decode_s, 1) if decode_s > 0 else 0.0,
-        )
+    @property
+    def ended(self) -> bool:
+        return self._task is not None and self._task.done()
 
-    def _add(self, chunk: CompletionChunk) -> Decision:
-        if chunk.token_ids or chunk.text:
-            self._round_count += 1
-            # The replay engine has no tokens: each of its rounds counts as one.
-            self._tokens += len(chunk.token_ids) or 1
+    @property
+    def is_sent(self) -> bool:
+        """Whether the engine knows of it."""
+        return self._sent_at > 0
+
+    @property
+    def is_past_unit(self) -> bool:
+        return self.generated.ending is not None
+
+    def attach(self, attachment: Attachment) -> None:
+        """A request waits from now on, and no longer with the last in the engine's queue."""
+        self._attached.add(attachment)
+        self.speculative = False
+        if not self._urgent and self._stream is not None:
+            self._urge(INTERACTIVE)
+        self._urgent = True
+
+    def detach(self, attachment: Attachment) -> None:
+        """A request no longer waits. What nobody wants is aborted after a grace."""
+        self._attached.discard(attachment)
+        if not self._attached and not self.is_past_unit and not self.ended:
+            asyncio.get_running_loop().call_later(GRACE_S, self._abort_if_unwanted)
+
+    def supersede(self) -> None:
+        for attachment in self._attached:
+            attachment.supersede()
+
+    def abort(self) -> None:
+        """End it at the engine within a round."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def wait_ended(self) -> None:
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    async def read(self, client: EngineClient, request: CompletionRequest, prompt: Prompt) -> None:
+        """Read the engine's whole stream. Raises EngineError."""
+        self.prompt = prompt
+        self._retyped = prompt.retyped
+        if not self._urgent:
+            request = replace(request, priority=WARM_UP)
+        self._sent_at = time.monotonic()
+        async with client.stream(request) as stream:
+            self._stream = stream
+            if not self.speculative:
+                _ = self._cut  # reads the file around the cursor, while the engine is at the prompt
+            async for chunk in stream:
+                self._add(chunk)
+                if self.is_past_unit and await self._is_enough(stream):
+                    await self._end(stream)
+                    break
+            self.summary = stream.summary
+        finish = _FINISHES.get(self.summary.finish, "eos") if self.summary is not None else "cancelled"
+        self._close(finish)
+
+    @cached_property
+    def _cut(self) -> Cut:
+        spot = self.generated.spot
+        return Cut(spot.cursor, single_line=spot.single_line)
+
+    def _add(self, chunk: CompletionChunk) -> None:
+        # The replay engine has no tokens: each of its rounds counts as one.
+        self.tokens += len(chunk.token_ids) or 1
         fresh = self._without_retyped(chunk.text)
         if fresh is None:
-            return self._cut.refuse(NOT_RETYPED)
+            self._become(replace(self.generated, decision=Decision(0, 0, NOT_RETYPED), ending="boundary"))
+            return
         text = self._cut.add(fresh)
         bonus = self._prompts.text_of(chunk.token_ids[chunk.accepted :]) if chunk.accepted else text
-        self._rounds.append(RoundText(text, text[-len(bonus) :] if bonus else ""))
+        self.rounds.append(RoundText(text, text[-len(bonus) :] if bonus else ""))
         decision = self._cut.decision
-        if decision.settled and self._first is None:
-            self._first = time.monotonic()
-        if self._on_growth is not None:
-            self._on_growth(Growth(tuple(self._rounds), decision.settled))
-        return decision
+        if decision.settled and self.first_text_s is None:
+            self.first_text_s = time.monotonic() - self._sent_at
+        ending: Finish | None = self.generated.ending or ("boundary" if decision.end is not None else None)
+        self._become(replace(self.generated, text=self._cut.text, decision=decision, ending=ending))
 
     def _without_retyped(self, text: str) -> str | None:
-        """The text without what an engine that knows no healing must begin with; None when it does not."""
-        if not self._retyped:
-            return text
+        """The text without what it must begin with; None when it begins with something else."""
         common = min(len(text), len(self._retyped))
         if text[:common] != self._retyped[:common]:
             return None
         self._retyped = self._retyped[common:]
         return text[common:]
 
-    def _outcome(self, decision: Decision, finish: Finish) -> Outcome:
-        assert decision.end is not None
-        self._ended = time.monotonic()
-        if self._on_growth is not None:
-            self._on_growth(Growth(tuple(self._rounds), decision.end))
-        text = self._cut.kept()
-        if not text:
-            return Outcome(text, "empty", decision.reason)
-        return Outcome(text, finish, decision.reason if finish == "boundary" else finish)
+    async def _is_enough(self, stream: CompletionStream) -> bool:
+        """Whether to read no further; what is read past the unit waits for everybody else's text."""
+        if not self._goes_past or reaches_far_enough(self.generated):
+            return True
+        if self._urgent and not self._attached:
+            self._urgent = False
+            self._urge(WARM_UP)
+        return False
+
+    async def _end(self, stream: CompletionStream) -> None:
+        """Tell the engine that it is enough, and wait for its numbers."""
+        with contextlib.suppress(EngineError, TimeoutError):
+            async with asyncio.timeout(SUMMARY_S):
+                await stream.cancel()
+                async for chunk in stream:
+                    self._add(chunk)
+
+    def _close(self, finish: Finish) -> None:
+        seen = self.generated
+        if finish == "cancelled" and not seen.text:
+            self._become(replace(seen, decision=Decision(0, 0, NO_TEXT), ending=finish, stream_finish=finish))
+            return
+        decision = seen.decision if seen.decision.end is not None else self._cut.finish()
+        self._become(replace(seen, decision=decision, ending=seen.ending or finish, stream_finish=finish))
+
+    def _become(self, generated: Generated) -> None:
+        self.generated = generated
+        for attachment in self._attached:
+            attachment.changed.set()
+
+    def _urge(self, priority: int) -> None:
+        async def urging(stream: CompletionStream) -> None:
+            with contextlib.suppress(EngineError):
+                await stream.set_priority(priority)
+
+        if self._stream is not None:
+            self._urging = asyncio.get_running_loop().create_task(urging(self._stream), name="priority")
+
+    def _abort_if_unwanted(self) -> None:
+        if not self._attached and not self.is_past_unit and not self.speculative:
+            self.abort()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            self._close("cancelled")
+        elif (error := task.exception()) is not None:
+            self.failure = error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
+            self._close("cancelled")
+        else:
+            self._become(self.generated)
+        self.on_end()

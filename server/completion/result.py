@@ -9,6 +9,9 @@ from server.documents.positions import Range
 
 Finish = Literal["boundary", "eos", "length", "cancelled", "empty"]
 
+# What was shown already, a text kept, a generation that ran already, or one begun for the request.
+Source = Literal["", "shown", "cache", "running", "new"]
+
 SUPERSEDED = "superseded"
 
 
@@ -16,6 +19,7 @@ SUPERSEDED = "superseded"
 class Stats:
     """Numbers of one completion; tokens and rounds are the engine's, healed ones among them.
 
+    source: where the text came from.
     first_ms, total_ms: from the request until something, and all of it, could be shown.
     tokens_per_s: while decoding, prefill left out.
     """
@@ -30,6 +34,7 @@ class Stats:
     first_ms: float = 0.0
     total_ms: float = 0.0
     tokens_per_s: float = 0.0
+    source: Source = ""
 
 
 @dataclass(frozen=True)

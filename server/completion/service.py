@@ -1,69 +1,40 @@
-"""Completions for one editor window: one generation per document, newer requests before older ones."""
+"""Completions for one editor window: of what is shown, of the cache, of what runs, or of the engine, in this order."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import hashlib
-import secrets
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
-from asyncio_throttle import Throttler
-
+from server.completion.acceptance import Acceptance
+from server.completion.alternatives import alternatives
+from server.completion.cache import CompletionCache
+from server.completion.document_completion import DocumentCompletion
 from server.completion.engine_link import EngineLink, LinkListener
-from server.completion.fit import cursor_range, fit
-from server.completion.generation import Generation, Growth
+from server.completion.generation import Generation
+from server.completion.generations import Generations
+from server.completion.measuring import Pace
 from server.completion.offer import Offer, Situation, inside_line, offer_at
-from server.completion.result import SUPERSEDED, CompletionResult, Stats, empty
+from server.completion.request import CompletionOptions, Growth, Request
+from server.completion.result import CompletionResult, Source
+from server.completion.shown import Shown
+from server.completion.spot import Spot
+from server.completion.submission import Submission
 from server.completion.surroundings import Surroundings, surroundings
+from server.completion.warm_up import PAUSE_S, WarmUp
 from server.context.assembly import ContextAssembler
 from server.context.languages import language_for
 from server.context.open_documents import file_of
 from server.context.prompt import Prompt, PromptBuilder
 from server.context.workspace import Workspace
 from server.documents.document import Document, Place
-from server.engine.client import CompletionStream, EngineClient
 from server.engine.protocol import (
     CompletionRequest,
-    DraftMode,
     EngineError,
     EngineLoading,
     EngineStalled,
     EngineUnavailable,
 )
 from server.profiles import Profile
-
-SUBMISSIONS_PER_S = 20  # more keys than this a second nobody types; a client gone wild is held back
-SUMMARY_S = 2.0  # how long the engine may take to end a generation whose boundary was found
-TEXT_MAX_TOKENS = 256  # for profiles that send text, which have no limit of their own
-RECENT = 20  # completions whose numbers the status shows
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompletionOptions:
-    """How one completion is made.
-
-    exact_stats: wait for the engine's own numbers, a round longer.
-    raise_errors: raise an EngineError instead of answering with nothing and its text as the reason.
-    explicit: the user asked for it, so it is made even where none would be offered.
-    selected: text is selected.
-    """
-
-    draft: DraftMode = "auto"
-    exact_stats: bool = False
-    raise_errors: bool = False
-    explicit: bool = True
-    selected: bool = False
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How fast the last completions were; 0.0 before the first."""
-
-    acceptance_length: float = 0.0
-    tokens_per_s: float = 0.0
 
 
 class CompletionService:
@@ -85,20 +56,16 @@ class CompletionService:
         self.prompts = PromptBuilder(profile)
         self.context = ContextAssembler(self.prompts, workspace)
         self.link = EngineLink(profile, listener or LinkListener())
-        self.accepted = 0
-        self._client_id = secrets.token_hex(8)
-        self._throttler = Throttler(rate_limit=SUBMISSIONS_PER_S)
-        self._running: dict[str, asyncio.Task[CompletionResult]] = {}
-        self._endings: set[asyncio.Task[None]] = set()
-        self._recent: deque[Stats] = deque(maxlen=RECENT)
-        self._on_pace = on_pace
+        self.submission = Submission(self.link)
+        self.cache = CompletionCache()
+        self.acceptance = Acceptance()
+        self._documents: dict[str, DocumentCompletion] = {}
+        self._warm_up = WarmUp()
+        self.generations = Generations(self.submission, self.prompts, self.cache, self.prompt, on_pace)
 
     @property
     def pace(self) -> Pace:
-        rounds = sum(stats.rounds for stats in self._recent)
-        tokens = sum(stats.tokens for stats in self._recent)
-        seconds = sum(stats.tokens / stats.tokens_per_s for stats in self._recent if stats.tokens_per_s)
-        return Pace(round(tokens / rounds, 2) if rounds else 0.0, round(tokens / seconds, 1) if seconds else 0.0)
+        return self.generations.recent.pace
 
     async def complete(
         self,
@@ -110,34 +77,75 @@ class CompletionService:
     ) -> CompletionResult:
         """The completion at a place of the document as it is now.
 
-        A request for the same document that still runs is superseded: its answer is empty, finish
-        "cancelled". Cancelling this call ends the generation at the engine.
+        A request for the same document that still waits is superseded: its answer is empty, finish
+        "cancelled". When this call is cancelled, its generation ends unless another request agrees with it.
         """
         site = surroundings(document, place, path, self.prompts.limit)
-        older = self._running.get(site.uri)
-        if older is not None:
-            older.cancel()
-        work = asyncio.get_running_loop().create_task(
-            self._complete(document, site, options or CompletionOptions(), on_growth), name="completion"
-        )
-        self._running[site.uri] = work
-        try:
-            await asyncio.wait({work})
-        finally:
-            # Reached with the work still running only when the client cancelled.
-            if not work.done():
-                work.cancel()
-                await asyncio.wait({work})
-            if self._running.get(site.uri) is work:
-                del self._running[site.uri]
-        if work.cancelled():
-            return empty(cursor_range(site), SUPERSEDED, finish="cancelled")
-        return work.result()
+        return await self._answer(document, Request(site, options or CompletionOptions(), on_growth))
 
-    async def prompt(self, document: Document, site: Surroundings) -> Prompt:
-        """What the engine is shown at a site of the document."""
-        self.opened(document, site.path)
-        return await self.context.prompt(document, site.place, site.before, site.cursor.after)
+    async def complete_several(
+        self,
+        document: Document,
+        place: Place,
+        path: str,
+        options: CompletionOptions | None = None,
+        on_growth: Callable[[Growth], None] | None = None,
+    ) -> list[CompletionResult]:
+        """The completion, and sampled ones that differ from it: for a request that the user made by hand."""
+        site = surroundings(document, place, path, self.prompts.limit)
+        request = Request(site, options or CompletionOptions(), on_growth)
+        results = [await self._answer(document, request)]
+        client = self.link.client
+        if not results[0].text or client is None:
+            return results
+        state = self._documents[document.uri]
+        make_prompt = self.generations.prompt_maker(document, place)
+        for text in await alternatives(request, state, self.submission, client, self.prompts, make_prompt):
+            result = replace(results[0], text=request.fitted(text).text, range=request.fitted(text).range)
+            if text and result.text not in [each.text for each in results]:
+                results.append(result)
+        return results
+
+    async def _answer(self, document: Document, request: Request) -> CompletionResult:
+        self.opened(document, request.site.path)
+        state = self._documents.setdefault(document.uri, DocumentCompletion())
+        running = state.meet(request.site.spot)
+        refusal = self.refusal(request.site)
+        if refusal:
+            return request.nothing(refusal)
+        left = state.shown.typed_through(request.site.spot) if state.shown is not None else None
+        result = self._of_what_is_shown(left, request)
+        if result is None:
+            # What is shown stays shown as it is typed; only what is new is weighed.
+            offer = self.offer(document, request.site, request.options)
+            if offer.reason:
+                return request.nothing(offer.reason)
+            request.site = replace(request.site, single_line=bool(offer.single_line))
+        result = result or self._of_the_cache(state, request, document)
+        result = result or await self._of_the_engine(state, running, request, document)
+        if result.finish != "cancelled":
+            state.shown = request.shown
+            self.acceptance.answered(document.uri, request.site.language.name, left, result.text)
+        return result
+
+    def refusal(self, site: Surroundings) -> str:
+        """Why nothing may ever be offered in a document; "" when it may."""
+        verdict = self.context.privacy.may_be_completed(file_of(site.uri) or site.path, site.language.name)
+        return "" if verdict.allowed else verdict.reason
+
+    def offer(self, document: Document, site: Surroundings, options: CompletionOptions) -> Offer:
+        """What is offered at a site of the document, and why not more."""
+        refusal = self.refusal(site)
+        if refusal:
+            return Offer(refusal)
+        inside = self.context.inside(document, site.place) or inside_line(site.cursor.line_before, site.language)
+        situation = Situation(options.explicit, options.selected, self.context.last_edit(document), inside)
+        return offer_at(site.cursor, site.place, situation)
+
+    async def prompt(self, document: Document, place: Place, spot: Spot) -> Prompt:
+        """What the engine is shown at a spot; `place`: in the document, at the spot or near before it."""
+        self.opened(document, spot.path)
+        return await self.context.prompt(document, place, spot.before, spot.cursor.after)
 
     def opened(self, document: Document, path: str) -> None:
         """A document is open: its tree is made before a completion is asked for."""
@@ -149,9 +157,6 @@ class CompletionService:
         if self.context.index is not None and file is not None:
             self.context.index.changed([file])
 
-    def closed(self, uri: str) -> None:
-        self.context.closed(uri)
-
     async def start(self) -> None:
         """Start the index of the workspace, in the background."""
         if self.context.index is not None and self.prompts.related_budget:
@@ -162,117 +167,79 @@ class CompletionService:
         self.opened(document, path)
         await self.context.ready(document)
 
-    def offer(self, document: Document, site: Surroundings, options: CompletionOptions) -> Offer:
-        """What is offered at a site of the document, and why not more."""
-        file = file_of(site.uri)
-        verdict = self.context.privacy.may_be_completed(file or site.path, site.language.name)
-        if not verdict.allowed:
-            return Offer(verdict.reason)
-        inside = self.context.inside(document, site.place) or inside_line(site.cursor.line_before, site.language)
-        situation = Situation(options.explicit, options.selected, self.context.last_edit(document), inside)
-        return offer_at(site.cursor, site.place, situation)
+    def edited(self, document: Document, places: list[Place], path: str) -> None:
+        """The document has changed, and the cursor is probably at one of the places, the likeliest first."""
+        self.submission.pacing.key()
+        state = self._documents.get(document.uri)
+        if state is not None and state.running is not None:
+            state.edited([surroundings(document, place, path, self.prompts.limit).spot for place in places])
+        self.warm_up(document, places[0], path, after_s=PAUSE_S)
+
+    def warm_up(self, document: Document, place: Place, path: str, after_s: float = 0.0) -> None:
+        """Prefill the prompt at a place, unless somebody asks for a text before `after_s` is over."""
+
+        site = surroundings(document, place, path, self.prompts.limit)
+
+        async def request() -> CompletionRequest:
+            return self.submission.request(site.spot, await self.prompt(document, place, site.spot))
+
+        if self.link.client is not None and not self.refusal(site):
+            self._warm_up.begin(self.link.client, request, after_s)
+
+    def closed(self, uri: str) -> None:
+        """A document was closed: nothing runs for it any more."""
+        state = self._documents.pop(uri, None)
+        if state is not None:
+            state.abort()
+        self.acceptance.closed(uri)
+        self.context.closed(uri)
 
     async def aclose(self) -> None:
         """End everything of this window; the engine goes on for others."""
-        tasks = [*self._running.values(), *self._endings]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        self._warm_up.end()
+        await self.submission.aclose()
         await self.context.aclose()
         await self.link.aclose()
 
-    async def _complete(
-        self,
-        document: Document,
-        site: Surroundings,
-        options: CompletionOptions,
-        on_growth: Callable[[Growth], None] | None,
-    ) -> CompletionResult:
-        self.opened(document, site.path)
-        offer = self.offer(document, site, options)
-        if offer.reason:
-            return empty(cursor_range(site), offer.reason)
-        client = self.link.client
-        if client is None:
-            self.link.launch()
-            return empty(cursor_range(site), self.link.reason)
-        prompt = await self.prompt(document, site)
-        generation = Generation(site, prompt, self.prompts, on_growth, single_line=bool(offer.single_line))
-        async with self._throttler:
-            try:
-                return await self._generate(client, site, self.request(site, prompt, options), generation, options)
-            except EngineError as error:
-                if options.raise_errors:
-                    raise
-                reason = await self._reason(client, error)
-                return empty(cursor_range(site), reason, generation.stats(self.link.health, None))
-
-    async def _reason(self, client: EngineClient, error: EngineError) -> str:
-        """What a failure is called in an empty answer; an engine that is not there is looked for again."""
-        if not isinstance(error, EngineLoading | EngineUnavailable | EngineStalled):
-            return str(error)
-        await self.link.lost(client, error.health.reason if isinstance(error, EngineLoading) else str(error))
-        return self.link.reason
-
-    async def _generate(
-        self,
-        client: EngineClient,
-        site: Surroundings,
-        request: CompletionRequest,
-        generation: Generation,
-        options: CompletionOptions,
-    ) -> CompletionResult:
-        async with contextlib.AsyncExitStack() as leaving:
-            stream = await leaving.enter_async_context(client.stream(request))
-            outcome = await generation.read(stream)
-            self.link.succeeded()
-            if stream.summary is None and options.exact_stats:
-                await self._end(stream)
-            stats = generation.stats(self.link.health, stream.summary)
-            if stream.summary is None:
-                # The answer does not wait for the engine's numbers; the status gets them later.
-                self._keep_until_ended(stream, generation, leaving.pop_all())
-            else:
-                self._note(stats)
-        if not outcome.text:
-            return empty(cursor_range(site), outcome.reason, stats)
-        insertion = fit(outcome.text, site)
-        return CompletionResult(insertion.text, insertion.range, outcome.finish, outcome.reason, stats)
-
-    def request(self, site: Surroundings, prompt: Prompt, options: CompletionOptions) -> CompletionRequest:
-        """What is asked of the engine for a site."""
-        return CompletionRequest(
-            prompt=prompt.content,
-            max_tokens=prompt.max_tokens or TEXT_MAX_TOKENS,
-            stop_token_ids=prompt.stop_ids,
-            draft=options.draft,
-            session=hashlib.sha256(site.uri.encode()).hexdigest()[:16],
-            client=self._client_id,
-            heal=prompt.heal,
+    def _of_what_is_shown(self, left: Shown | None, request: Request) -> CompletionResult | None:
+        if left is None or not left.text or request.options.exact_stats:
+            return None
+        return request.answer_with(
+            left.text, left.finish, left.reason, request.stopwatch.stats(self.link.health, "shown")
         )
 
-    def _keep_until_ended(
-        self, stream: CompletionStream, generation: Generation, leaving: contextlib.AsyncExitStack
-    ) -> None:
-        async def ending() -> None:
-            async with leaving:
-                await self._end(stream)
-                if stream.summary is not None:
-                    self._note(generation.stats(self.link.health, stream.summary))
+    def _of_the_cache(self, state: DocumentCompletion, request: Request, document: Document) -> CompletionResult | None:
+        found = None if request.options.exact_stats else self.cache.find(request.site.spot)
+        if found is None:
+            return None
+        generated, reader = found
+        if state.running is None:
+            self.generations.speculate(state, generated, document, request.site.place)
+        return request.answer(generated, reader.read(generated), request.stopwatch.stats(self.link.health, "cache"))
 
-        task = asyncio.get_running_loop().create_task(ending(), name="end of a generation")
-        self._endings.add(task)
-        task.add_done_callback(self._endings.discard)
+    async def _of_the_engine(
+        self, state: DocumentCompletion, running: Generation | None, request: Request, document: Document
+    ) -> CompletionResult:
+        self._warm_up.end()
+        source: Source = "running"
+        piece = None if running is None else await request.follow(running)
+        if running is None or piece is None or piece.finish is None:
+            client = self.link.client
+            if client is None:
+                self.link.launch()
+                return request.nothing(self.link.reason)
+            source = "new"
+            running = self.generations.begin(state, request.site, client, document, request.options)
+            piece = await request.follow(running)
+        stats = request.stopwatch.stats(self.link.health, source, running)
+        if running.failure is not None:
+            piece = replace(piece, finish="cancelled", reason=self._reason(running.failure, request.options))
+        return request.answer(running.generated, piece, stats)
 
-    def _note(self, stats: Stats) -> None:
-        self._recent.append(stats)
-        self._on_pace()
-
-    async def _end(self, stream: CompletionStream) -> None:
-        """Tell the engine that the boundary was found, and wait for its summary."""
-        with contextlib.suppress(EngineError, TimeoutError):
-            async with asyncio.timeout(SUMMARY_S):
-                await stream.cancel()
-                async for _ in stream:
-                    pass
+    def _reason(self, failure: Exception, options: CompletionOptions) -> str:
+        """What a failure is called in an answer. Raises it when it is no failure of the engine's."""
+        if options.raise_errors or not isinstance(failure, EngineError):
+            raise failure
+        if isinstance(failure, EngineLoading | EngineUnavailable | EngineStalled):
+            return self.link.reason
+        return str(failure)

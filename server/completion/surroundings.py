@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from server.completion.boundaries.boundary import CursorText, indentation
+from server.completion.spot import Spot
 from server.context.languages import Language, language_for
 from server.context.prompt import TextBefore
 from server.documents.document import Document, Place
@@ -31,6 +32,7 @@ class Surroundings:
 
     line: the cursor's line without its ending, as it stands in the document. line_ending: what line ends
     in inserted text must be. cursor: the windows around it. before: the window for the prompt.
+    single_line: no more than the line is offered.
     """
 
     uri: str
@@ -42,6 +44,12 @@ class Surroundings:
     encoding: Encoding
     cursor: CursorText
     before: TextBefore
+    single_line: bool = False
+
+    @property
+    def spot(self) -> Spot:
+        """The place as generated texts know it."""
+        return Spot(self.uri, self.path, self.cursor, self.before, self.single_line)
 
 
 def surroundings(document: Document, place: Place, path: str, prompt_limit: int) -> Surroundings:

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 CONNECT_S = 2.0
-STALL_S = 30.0  # a stream that says nothing for so long is given up; ours says so while it works
+STALL_S = 15.0  # a stream that says nothing for so long is given up; ours says so while it works
 SHORT_S = 5.0  # health, models, metrics
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 

@@ -102,8 +102,11 @@ async def running_engine(profile: Profile) -> EngineClient | None:
     return (await _reach(EngineFiles.of(profile)))[0]
 
 
-async def stop_engine(profile: Profile) -> bool:
-    """End the profile's engine, also one that no longer answers; False when none runs."""
+async def stop_engine(profile: Profile, *, patience_s: float = STOP_S) -> bool:
+    """End the profile's engine, also one that no longer answers; False when none runs.
+
+    patience_s: how long it may take to end by itself before it is killed.
+    """
     if profile.engine.kind == "remote":
         raise EngineError(f"profile {profile.name} names a remote engine, which is not ours to stop")
     files = EngineFiles.of(profile)
@@ -111,16 +114,16 @@ async def stop_engine(profile: Profile) -> bool:
     # Only the holder of the lock writes the record, so while it is held the process is the one named.
     if record is None or not files.is_held():
         return False
-    for kind in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+    for kind, wait_s in ((signal.SIGTERM, patience_s), (getattr(signal, "SIGKILL", signal.SIGTERM), STOP_S)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(record.pid, kind)
-        if await _has_ended(files, record):
+        if await _has_ended(files, record, wait_s):
             return True
     raise EngineError(f"the engine (process {record.pid}) does not end")
 
 
-async def _has_ended(files: EngineFiles, record: EngineRecord) -> bool:
-    deadline = time.monotonic() + STOP_S
+async def _has_ended(files: EngineFiles, record: EngineRecord, wait_s: float) -> bool:
+    deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
         if not files.is_held():
             return True

@@ -201,8 +201,8 @@ class ReplayBackend:
             if not self._queue:
                 self._wake.clear()
                 continue
-            # sorted() is stable: the first that came goes first among equals.
-            handle = min(self._queue, key=lambda waiting: waiting.priority)
+            # min() takes the first among equals, and whoever had a round goes to the end: they take turns.
+            handle = min(self._queue, key=lambda waiting: (not waiting.cancelled, waiting.priority))
             if handle.cancelled or not handle.chunks:
                 self._end(handle, "cancelled" if handle.cancelled else "eos")
             else:
@@ -224,6 +224,8 @@ class ReplayBackend:
         self._units += 1
         self._metrics.count_round(tokens=1, drafted=0, accepted=0, seconds=seconds)
         handle.put(Round(chunk.encode(), handle.statistics))
+        self._queue.remove(handle)
+        self._queue.append(handle)
 
     def _end(self, handle: ReplayHandle, finish: str) -> None:
         self._queue.remove(handle)

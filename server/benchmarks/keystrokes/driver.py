@@ -1,0 +1,171 @@
+"""An editor for benches: drives a real server process over stdio, and keeps the same text as it does."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+from pygls.lsp.client import LanguageClient
+
+from server.documents.document import Change, Document, Place
+from server.documents.positions import Position, Range
+from server.errors import DflashError
+from server.protocol import STREAM
+
+COMMAND = (sys.executable, "-P", "-m", "server", "lsp", "--stdio")
+READY_S = 120.0
+CANCELLED = -32800
+
+
+@dataclass
+class Asked:
+    """One request: what it was answered with and when, in milliseconds from its sending.
+
+    first_ms: until something could be shown, by growth or by the answer; None when nothing was.
+    source: where the answer came from, "" for none. superseded: it was answered for a newer one's sake.
+    """
+
+    text: str = ""
+    source: str = ""
+    first_ms: float | None = None
+    total_ms: float = 0.0
+    code: int = 0
+
+
+class Driver:
+    """One window with one document."""
+
+    def __init__(self, uri: str) -> None:
+        self._client = LanguageClient("dflash-bench", "1")
+        self._statuses: list[Any] = []
+        self._firsts: dict[str, float] = {}
+        self._sent = 0
+        self._uri = uri
+        self.document = Document(uri, "")
+        self._listen()
+
+    async def start(self, profile: str, more: dict[str, object]) -> None:
+        await self._client.start_io(*COMMAND)
+        await self._client.initialize_async(
+            types.InitializeParams(
+                types.ClientCapabilities(),
+                initialization_options={"profile": profile, "surface": "stream", **more},
+            )
+        )
+        self._client.initialized(types.InitializedParams())
+        deadline = time.monotonic() + READY_S
+        while not self._statuses or self._statuses[-1].state not in ("ready", "degraded"):
+            if time.monotonic() > deadline or (self._statuses and self._statuses[-1].state == "failed"):
+                reason = self._statuses[-1].reason if self._statuses else "no status"
+                raise DflashError(f"the server did not become ready: {reason}")
+            await asyncio.sleep(0.02)
+
+    @property
+    def pid(self) -> int:
+        assert self._client._server is not None
+        return self._client._server.pid
+
+    def open(self, text: str, language: str) -> None:
+        self.document = Document(self._uri, text, language=language)
+        self._client.text_document_did_open(
+            types.DidOpenTextDocumentParams(types.TextDocumentItem(self._uri, language, 0, text))
+        )
+
+    def edit(self, start: Position, end: Position, text: str) -> None:
+        """Replace a range, here and in the server."""
+        self.document.apply([Change(text, Range(start, end))], (self.document.version or 0) + 1)
+        place = types.Range(types.Position(start.line, start.character), types.Position(end.line, end.character))
+        self._client.text_document_did_change(
+            types.DidChangeTextDocumentParams(
+                types.VersionedTextDocumentIdentifier(self.document.version or 0, self._uri),
+                [types.TextDocumentContentChangePartial(place, text)],
+            )
+        )
+
+    def type(self, place: Place, text: str) -> Place:
+        """Put text at a place; returns the place behind it."""
+        position = self.document.position(place)
+        self.edit(position, position, text)
+        *above, last = text.split("\n")
+        return Place(place.line + len(above), len(last) + (0 if above else place.column))
+
+    def ask(self, place: Place) -> tuple[str, asyncio.Task[Asked]]:
+        """Send a request; returns its id and what will be its answer."""
+        self._sent += 1
+        id = f"request-{self._sent}"
+        return id, asyncio.ensure_future(self._ask(id, self.document.position(place)))
+
+    async def asked(self, place: Place) -> Asked:
+        """Ask and wait for the answer."""
+        return await self.ask(place)[1]
+
+    def cancel(self, id: str) -> None:
+        self._client.cancel_request(types.CancelParams(id))
+
+    async def command(self, name: str, *arguments: Any) -> Any:
+        return await self._client.workspace_execute_command_async(
+            types.ExecuteCommandParams(name, arguments=list(arguments))
+        )
+
+    async def accepted(self) -> None:
+        await self.command("dflash.accepted", self._uri)
+
+    async def leave(self) -> None:
+        if self._client._server is not None and self._client._server.returncode is None:
+            await self._client.shutdown_async(None)
+            self._client.exit(None)
+            await self._client._server.wait()
+        await self._client.stop()
+
+    async def _ask(self, id: str, position: Position) -> Asked:
+        begun = time.perf_counter()
+        params = {
+            "textDocument": {"uri": self._uri},
+            "position": {"line": position.line, "character": position.character},
+            "context": {"triggerKind": 2},
+            "partialResultToken": id,
+        }
+        asked = Asked()
+        try:
+            found = await self._client.protocol.send_request_async(STREAM, params, msg_id=id)
+        except JsonRpcException as error:
+            found, asked.code = None, error.code
+        asked.total_ms = (time.perf_counter() - begun) * 1000
+        if found is not None:
+            item = found.items[0]
+            asked.text, asked.source = item.insertText, item.command.arguments[1]
+            asked.first_ms = asked.total_ms
+        if id in self._firsts:
+            asked.first_ms = (self._firsts.pop(id) - begun) * 1000
+        return asked
+
+    def _listen(self) -> None:
+        @self._client.feature("didChangeStatus")
+        def did_change_status(params: Any) -> None:
+            pass
+
+        @self._client.feature("dflash/status")
+        def status(params: Any) -> None:
+            self._statuses.append(params)
+
+        @self._client.feature(types.PROGRESS)
+        def progress(params: types.ProgressParams) -> None:
+            self._firsts.setdefault(str(params.token), time.perf_counter())
+
+
+@asynccontextmanager
+async def driver(profile: str, uri: str = "file:///bench/a.py", **more: object) -> AsyncIterator[Driver]:
+    """A window with a running server; it is shut down afterwards."""
+    running = Driver(uri)
+    try:
+        await running.start(profile, more)
+        yield running
+    finally:
+        await running.leave()

@@ -1,0 +1,78 @@
+"""What a user waits for, key by key, on a real server driven over stdio."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+DRAFTS = ("auto", "on", "off")
+REQUESTS = 200
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from server.cli import add_profile_argument
+
+    parser.add_argument(
+        "--trace", nargs="+", type=Path, metavar="FILE.jsonl", help="play recorded traces with a model (default: none)"
+    )
+    parser.add_argument("--record", type=Path, metavar="FILE.py", help="write a trace for each function of a file")
+    parser.add_argument("--to", type=Path, metavar="FOLDER", default=Path(), help="where --record writes")
+    parser.add_argument("--speed", type=float, default=1.0, metavar="X", help="times as fast as recorded")
+    parser.add_argument("--draft", nargs="+", choices=DRAFTS, default=list(DRAFTS), help="(default: all)")
+    parser.add_argument(
+        "--requests", type=int, default=REQUESTS, metavar="N", help="measured for each number (default: %(default)s)"
+    )
+    add_profile_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.record is not None:
+        return _record(args.record, args.to)
+    report = asyncio.run(_traces(args) if args.trace else _scenarios(args.requests))
+    print(json.dumps(report) if args.json else _table(report))
+    return 0
+
+
+def _record(file: Path, folder: Path) -> int:
+    from server.benchmarks.keystrokes.traces import traces_of, write_trace
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, trace in enumerate(traces_of(file), start=1):
+        path = folder / f"{file.stem}-{number}.jsonl"
+        write_trace(trace, path)
+        print(path, file=sys.stderr)
+    return 0
+
+
+async def _scenarios(requests: int) -> dict[str, Any]:
+    from server.benchmarks.keystrokes.scenarios import run_scenarios
+
+    return {"engine": "replay", **await run_scenarios(requests)}
+
+
+async def _traces(args: argparse.Namespace) -> dict[str, Any]:
+    from server.benchmarks.keystrokes.report import summed
+    from server.benchmarks.keystrokes.traces import read_trace
+
+    traces = [read_trace(path) for path in args.trace]
+    drafts = {draft: await summed(traces, args.profile, draft, args.speed) for draft in args.draft}
+    return {"profile": args.profile, "traces": len(traces), "draft": drafts}
+
+
+def _table(report: dict[str, Any]) -> str:
+    from server.cli.table import aligned
+
+    return aligned([["what", "figure"], *[[name, str(value)] for name, value in _flat(report)]])
+
+
+def _flat(report: dict[str, Any], path: str = "") -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = []
+    for key, value in report.items():
+        name = f"{path} {key}".strip()
+        rows += _flat(value, name) if isinstance(value, dict) else [(name, value)]
+    return rows

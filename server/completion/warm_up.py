@@ -1,0 +1,45 @@
+"""Prefills the prompt of a document that is likely to be completed next, at the lowest priority.
+
+A cold prefill is most of what a first completion costs; what was prefilled is found again by its session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from server.engine.client import EngineClient
+from server.engine.protocol import WARM_UP, CompletionRequest, EngineError
+
+PAUSE_S = 0.3  # without a key
+
+
+class WarmUp:
+    """One window's: only the newest is of use, so it ends the one before."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(
+        self, client: EngineClient, request: Callable[[], Awaitable[CompletionRequest]], after_s: float = 0.0
+    ) -> None:
+        """Prefill a request's prompt, unless something is generated or warmed up within `after_s`."""
+        self.end()
+
+        async def warming() -> None:
+            await asyncio.sleep(after_s)
+            wanted = replace(await request(), max_tokens=0, priority=WARM_UP)
+            with contextlib.suppress(EngineError):  # whoever asks for text will hear of it
+                async with client.stream(wanted) as stream:
+                    async for _ in stream:
+                        pass
+
+        self._task = asyncio.get_running_loop().create_task(warming(), name="warm-up")
+
+    def end(self) -> None:
+        """Leave the engine to others."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None

@@ -1,0 +1,377 @@
+"""What a user's keys do to a completion: attach, abort, typed-through, cache, speculation; on a real replay engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from engines import CANCELLED, count, nothing_runs, own_directories, replay_profile, rounds_when_ended, stop
+
+from server.completion.cache import CompletionCache
+from server.completion.generated import Generated
+from server.completion.pacing import FAST_S, LONGEST_S, Pacing
+from server.completion.request import Growth
+from server.completion.result import CompletionResult
+from server.completion.service import CompletionService
+from server.completion.spot import Spot
+from server.completion.surroundings import surroundings
+from server.documents.document import Change, Document, Place
+from server.documents.places import places_after
+from server.documents.positions import Range
+from server.engine.client import EngineClient
+from server.engine.launcher import ensure_engine
+from server.profiles import Profile
+
+BODY = "    total = 0\n    for each in items:\n        total += each\n    return total"
+NEXT = "\n\n\ndef mean(items):\n    return add(items) / len(items)\n"
+LONG = [f"    x{number} = {number}\n" for number in range(200)]
+ENTRIES: list[dict[str, object]] = [
+    {"after": "def add(items):\n", "text": BODY + NEXT, "chunks": list(BODY + NEXT), "delay_ms": 5},
+    {"after": "def endless():\n", "text": "".join(LONG), "chunks": LONG, "delay_ms": 20},
+    {"after": "short = ", "text": "[1, 2]", "delay_ms": 5},
+    {"after": "short = [1, 2]", "text": "\nlong = [3]", "delay_ms": 5},
+    {"after": "call", "text": "(one, two)", "delay_ms": 5},
+]
+STARTED = "dflash_requests_total"
+ROUNDS = "dflash_rounds_total"
+TRIES = 2000  # of 10 ms
+
+
+@pytest.fixture(scope="module")
+def directories() -> Iterator[Path]:
+    with own_directories() as root:
+        yield root
+
+
+@pytest.fixture(scope="module")
+def profile(directories: Path) -> Iterator[Profile]:
+    profile = replay_profile(directories, ENTRIES)
+    yield profile
+    stop(profile)
+
+
+@pytest.fixture
+async def engine(profile: Profile) -> AsyncIterator[EngineClient]:
+    client = await ensure_engine(profile)
+    await nothing_runs(client)  # of the test before
+    yield client
+    await client.aclose()
+
+
+class Typist:
+    """One document of one service, and a cursor in it that types, accepts and asks."""
+
+    def __init__(self, service: CompletionService, text: str, name: str = "a.py") -> None:
+        self.service = service
+        self.document = Document(f"file:///{name}", text, language="python")
+        self.place = Place(len(self.document.lines) - 1, len(self.document.lines[-1]))
+
+    def type(self, text: str, *, told: bool = True) -> None:
+        """Put text at the cursor, as an edit of which the service is told."""
+        position = self.document.position(self.place)
+        self.document.apply([Change(text, Range(position, position))])
+        places = places_after(self.document, position, text)
+        self.place = places[0]
+        if told:
+            self.service.edited(self.document, places, "a.py")
+
+    def backspace(self) -> None:
+        end = self.document.position(self.place)
+        self.place = Place(self.place.line, self.place.column - 1)
+        self.document.apply([Change("", Range(self.document.position(self.place), end))])
+
+    def accept(self, result: CompletionResult) -> None:
+        self.type(result.text)
+
+    async def ask(self) -> CompletionResult:
+        return await self.service.complete(self.document, self.place, "a.py")
+
+
+@pytest.fixture
+async def service(profile: Profile, engine: EngineClient) -> AsyncIterator[CompletionService]:
+    service = CompletionService(profile)
+    await service.link.connect()
+    yield service
+    await service.aclose()
+
+
+async def started(engine: EngineClient) -> float:
+    """Generations that the engine was asked for and that have ended, warm-ups left out."""
+    await nothing_runs(engine)
+    text = await engine.metrics()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(STARTED + "{"))
+
+
+async def rounds_begun(engine: EngineClient, before: float) -> None:
+    for _ in range(TRIES):
+        if await count(engine, ROUNDS) > before:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the generation did not begin")
+
+
+async def test_a_request_that_agrees_attaches_and_one_generation_serves_them_all(
+    service: CompletionService, engine: EngineClient
+) -> None:
+    before, rounds = await started(engine), await count(engine, ROUNDS)
+    typist = Typist(service, "def add(items):\n")
+    requests = [asyncio.create_task(typist.ask())]
+    await rounds_begun(engine, rounds)
+    for character in BODY[:10]:
+        await asyncio.sleep(0.02)
+        typist.type(character)
+        requests.append(asyncio.create_task(typist.ask()))
+    results = await asyncio.gather(*requests)
+    # An answer that was complete before the next key is as good.
+    assert all(each.reason == "superseded" or each.text == BODY[typed:] for typed, each in enumerate(results))
+    assert results[-1].text == BODY[10:]
+    await service.aclose()
+    assert await started(engine) - before <= 2
+
+
+async def test_a_key_that_disagrees_aborts_within_a_round_without_any_request(
+    service: CompletionService, engine: EngineClient
+) -> None:
+    cancelled, rounds = await count(engine, CANCELLED), await count(engine, ROUNDS)
+    typist = Typist(service, "def endless():\n")
+    request = asyncio.create_task(typist.ask())
+    await rounds_begun(engine, rounds)
+    before = await count(engine, ROUNDS)
+    typist.type("q")
+    assert (await request).reason == "superseded"
+    # One round may be running, and more may end on a busy machine before the engine hears of it.
+    assert await rounds_when_ended(engine, cancelled) - before <= 5
+
+
+async def test_fifty_keys_of_other_text_leave_nothing_running_and_the_last_answer_is_right(
+    service: CompletionService, engine: EngineClient
+) -> None:
+    rounds = await count(engine, ROUNDS)
+    typist = Typist(service, "def endless():\n")
+    requests = []
+    for _ in range(50):
+        requests.append(asyncio.create_task(typist.ask()))
+        await asyncio.sleep(0.02)
+        typist.type("q")
+    typist.type("\nshort = ")
+    assert (await typist.ask()).text == "[1, 2]"
+    assert not any(result.text for result in await asyncio.gather(*requests))
+    await service.aclose()
+    await nothing_runs(engine)
+    # One round of 20 ms fits between two keys, and one more may have been running: never 200 of any.
+    assert await count(engine, ROUNDS) - rounds <= 2 * 50 + 2
+
+
+async def test_a_cancelled_request_is_over_at_once_and_its_generation_after_a_grace(
+    service: CompletionService, engine: EngineClient
+) -> None:
+    cancelled, rounds = await count(engine, CANCELLED), await count(engine, ROUNDS)
+    typist = Typist(service, "def endless():\n")
+    request = asyncio.create_task(typist.ask())
+    await rounds_begun(engine, rounds)
+    request.cancel()
+    await asyncio.wait({request}, timeout=0)
+    await asyncio.sleep(0)
+    assert request.cancelled()
+    await rounds_when_ended(engine, cancelled)
+
+
+async def test_a_request_that_comes_within_the_grace_keeps_the_generation(
+    service: CompletionService, engine: EngineClient
+) -> None:
+    before, rounds = await started(engine), await count(engine, ROUNDS)
+    typist = Typist(service, "def add(items):\n")
+    request = asyncio.create_task(typist.ask())
+    await rounds_begun(engine, rounds)
+    request.cancel()
+    await asyncio.sleep(0)
+    assert (await typist.ask()).text == BODY
+    await service.aclose()
+    assert await started(engine) - before <= 2
+
+
+async def test_text_typed_as_shown_and_partial_accepts_need_no_engine(
+    service: CompletionService, engine: EngineClient
+) -> None:
+    typist = Typist(service, "def add(items):\n")
+    assert (await typist.ask()).text == BODY
+    await service.link.aclose()  # nothing can be asked of the engine any more
+    for piece in ("    ", "total", " = 0\n    for"):
+        typist.type(piece)
+        result = await typist.ask()
+        assert BODY.endswith(result.text) and result.finish == "boundary"
+    assert result.text == " each in items:\n        total += each\n    return total"
+    assert result.stats.tokens == 0
+    typist.backspace()
+    assert (await typist.ask()).text == "r" + result.text
+
+
+async def test_what_was_generated_past_the_unit_answers_the_keys_after_its_acceptance(
+    service: CompletionService, engine: EngineClient
+) -> None:
+    typist = Typist(service, "def add(items):\n")
+    typist.accept(await typist.ask())
+    await nothing_runs(engine)
+    await service.link.aclose()
+    typist.type("\n\n\ndef mean")
+    assert (await typist.ask()).text == "(items):\n    return add(items) / len(items)"
+
+
+async def test_after_an_end_of_text_the_next_completion_is_generated_as_if_it_had_been_accepted(
+    service: CompletionService, engine: EngineClient
+) -> None:
+    typist = Typist(service, "short = ")
+    result = await typist.ask()
+    assert result.finish == "eos"
+    for _ in range(TRIES):
+        if len(service.cache) == 2:
+            break
+        await asyncio.sleep(0.01)
+    await service.link.aclose()
+    typist.accept(result)
+    typist.type("\n")
+    assert (await typist.ask()).text == "long = [3]"
+
+
+async def test_a_closer_that_the_editor_adds_does_not_end_the_generation(service: CompletionService) -> None:
+    typist = Typist(service, "call")
+    assert (await typist.ask()).text == "(one, two)"
+    typist.type("()")
+    typist.place = Place(typist.place.line, typist.place.column - 1)
+    result = await typist.ask()
+    assert (result.text, result.stats.tokens) == ("one, two)", 0)
+    assert result.range.end.character == result.range.start.character + 1
+
+
+def spot(text: str, after: str = "", language: str = "python", uri: str = "file:///a") -> Spot:
+    document = Document(uri, text + after, language=language)
+    lines = Document(uri, text).lines
+    return surroundings(document, Place(len(lines) - 1, len(lines[-1])), "a", 4000).spot
+
+
+async def generated(at: Spot, text: str) -> Generated:
+    from server.completion.boundaries.choice import boundary_for
+
+    decision = boundary_for(at.cursor).finish(text)
+    return Generated(at, text, decision, "eos", "eos")
+
+
+async def test_the_cache_keeps_apart_prefix_suffix_and_language_and_forgets_the_oldest() -> None:
+    cache = CompletionCache(size=2)
+    here = spot("a = ", "\nb = 2\n")
+    cache.put(await generated(here, "12"))
+    assert cache.find(here) is not None
+    assert cache.find(spot("a = 1", "\nb = 2\n")) is not None
+    assert cache.find(spot("a = 3", "\nb = 2\n")) is None
+    assert cache.find(spot("b = ", "\nb = 2\n")) is None
+    assert cache.find(spot("a = ", "\nb = 3\n")) is None
+    assert cache.find(spot("a = ", "\nb = 2\n", language="ruby")) is None
+    cache.put(await generated(spot("c = "), "1"))
+    cache.put(await generated(spot("d = "), "1"))
+    assert len(cache) == 2 and cache.find(here) is None
+
+
+def test_a_spot_knows_what_was_typed_even_when_its_window_has_moved() -> None:
+    line = "x = 1\n"
+    text = line * 2000
+    assert spot(text).typed_until(spot(text + "y = 2")) == "y = 2"
+    assert spot(text).typed_until(spot("z" + text[1:] + "y")) == "y"  # out of sight of the prompt
+    assert spot(text).typed_until(spot(text[:-2] + "2\ny")) is None
+    assert spot(text + "y").typed_until(spot(text)) is None
+
+
+def test_a_fast_engine_is_never_waited_for_and_a_slow_one_only_while_keys_come_faster() -> None:
+    pacing = Pacing()
+    assert pacing.delay("a", 1) == 0.0
+    for number in range(40):
+        pacing.key(number * 0.1)
+    pacing.first_text(FAST_S / 2)
+    assert pacing.delay("a", 1) == 0.0
+    pacing = Pacing()
+    for number in range(40):
+        pacing.key(number * 0.1)
+    pacing.first_text(0.6)
+    assert pacing.delay("a", 1) == 0.0, "the first on a line"
+    assert 0.1 < pacing.delay("a", 1) <= LONGEST_S
+    assert pacing.delay("a", 2) == 0.0
+    for number in range(40):
+        pacing.key(10 + number * 0.9)
+    assert pacing.delay("a", 2) == 0.0
+
+
+async def test_a_warm_up_prefills_at_the_lowest_priority_and_generates_nothing(
+    service: CompletionService, engine: EngineClient
+) -> None:
+    before, rounds = await started(engine), await count(engine, ROUNDS)
+    typist = Typist(service, "def add(items):\n")
+    service.warm_up(typist.document, typist.place, "a.py")
+    for _ in range(TRIES):
+        if await started(engine) > before:
+            break
+        await asyncio.sleep(0.01)
+    assert await started(engine) == before + 1
+    assert await count(engine, ROUNDS) == rounds
+
+
+async def test_a_request_made_by_hand_asks_for_two_sampled_texts_and_shows_each_text_once(
+    service: CompletionService, engine: EngineClient
+) -> None:
+    before = await started(engine)
+    typist = Typist(service, "call")
+    grown: list[Growth] = []
+    results = await service.complete_several(typist.document, typist.place, "a.py", on_growth=grown.append)
+    assert [each.text for each in results] == ["(one, two)"]  # recorded text is the same however it is drawn
+    await service.aclose()
+    assert 3 <= await started(engine) - before <= 4  # with a speculation, if it was begun
+
+
+async def test_counts_tell_shown_accepted_typed_through_and_dismissed(service: CompletionService) -> None:
+    typist = Typist(service, "short = ")
+    result = await typist.ask()
+    typist.accept(result)
+    service.acceptance.accepted(typist.document.uri)
+    await typist.ask()
+    other = Typist(service, "call", "b.py")
+    await other.ask()
+    other.type("(one, ")
+    await other.ask()
+    service.acceptance.partly_accepted(other.document.uri, 6)
+    other.type("two)")
+    await other.ask()
+    third = Typist(service, "call", "c.py")
+    await third.ask()
+    third.type("ing")
+    await third.ask()
+    counts = service.acceptance.to_json()["python"]
+    assert counts["accepted"] == 1 and counts["accepted_characters"] == len("[1, 2]") + 6
+    assert counts["partly_accepted"] == counts["typed_through"] == counts["dismissed"] == 1
+    assert counts["shown"] >= 3
+
+
+async def test_two_windows_take_turns_by_round(profile: Profile, engine: EngineClient) -> None:
+    slow, quick = CompletionService(profile), CompletionService(profile)
+    try:
+        await slow.link.connect()
+        await quick.link.connect()
+        rounds = await count(engine, ROUNDS)
+        request = asyncio.create_task(Typist(slow, "def endless():\n").ask())
+        await rounds_begun(engine, rounds)
+        before = await count(engine, ROUNDS)
+        assert (await Typist(quick, "short = ").ask()).text == "[1, 2]"
+        assert await count(engine, ROUNDS) - before <= 20
+        request.cancel()
+    finally:
+        await slow.aclose()
+        await quick.aclose()
+
+
+def test_settings_of_a_workspace_only_narrow() -> None:
+    from server.settings import Settings
+
+    mine = Settings(profile="mine", exclude=("a",))
+    assert mine.narrowed(None) == mine.narrowed({"profile": "theirs", "enable": True}) == mine
+    assert mine.narrowed({"enable": False, "exclude": ["b", "a"]}) == replace(mine, enable=False, exclude=("a", "b"))
+    assert replace(mine, enable=False).narrowed({"enable": True}).enable is False

@@ -1,0 +1,203 @@
+"""What must hold whatever happens around the server: real servers, real engines, real signals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from editor import SERVER, Editor, editor, options
+from engines import CANCELLED, count, nothing_runs, own_directories, replay_profile, rounds_when_ended, stop
+
+from server.engine.client import EngineClient
+from server.engine.launcher import ensure_engine, running_engine
+from server.engine.whereabouts import EngineFiles
+from server.profiles import Profile
+
+LONG = [f"    x{number} = {number}\n" for number in range(200)]
+ENTRIES: list[dict[str, object]] = [
+    {"after": "def endless():\n", "text": "".join(LONG), "chunks": LONG, "delay_ms": 20},
+    {"after": "short = ", "text": "[1, 2]"},
+]
+ROUNDS = "dflash_rounds_total"
+TRIES = 3000  # of 10 ms
+
+
+@pytest.fixture(scope="module")
+def directories() -> Iterator[Path]:
+    with own_directories() as root:
+        yield root
+
+
+@pytest.fixture(scope="module")
+def profile(directories: Path) -> Iterator[Profile]:
+    profile = replay_profile(directories, ENTRIES)
+    yield profile
+    stop(profile)
+
+
+@pytest.fixture
+async def engine(profile: Profile) -> AsyncIterator[EngineClient]:
+    client = await ensure_engine(profile)
+    await nothing_runs(client)
+    yield client
+    await client.aclose()
+
+
+async def begun(engine: EngineClient, rounds: float) -> None:
+    for _ in range(TRIES):
+        if await count(engine, ROUNDS) > rounds:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the generation did not begin")
+
+
+async def streaming(ours: Editor, engine: EngineClient) -> asyncio.Task[object]:
+    """A request of the editor whose text is being generated."""
+    await ours.until_state("ready")
+    ours.open("def endless():\n")
+    rounds = await count(engine, ROUNDS)
+    request = asyncio.create_task(ours.complete(1, 0))
+    await begun(engine, rounds)
+    return request
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGSTOP])
+async def test_an_engine_that_dies_or_hangs_is_told_once_and_started_again(
+    profile: Profile, engine: EngineClient, ending: signal.Signals
+) -> None:
+    async with editor(options(profile)) as ours:
+        request = await streaming(ours, engine)
+        before = (await engine.health()).pid
+        assert before is not None
+        os.kill(before, ending)
+        await asyncio.wait_for(request, 30)
+        await ours.until(lambda: bool(ours.messages))
+        assert len(ours.messages) == 1 and "started again" in ours.messages[0]
+        for _ in range(TRIES):
+            again = await running_engine(profile)
+            if again is not None:
+                break
+            await asyncio.sleep(0.01)
+        assert again is not None and (await again.health()).pid != before
+        await again.aclose()
+        await ours.until_state("ready")
+        ours.change("short = ", 1, 0, 0)
+        assert (await ours.complete(1, 8)).insert_text == "[1, 2]"
+        assert len(ours.messages) == 1 and ours.statuses[-1].reason == ""
+
+
+async def test_a_killed_server_leaves_no_generation_behind(profile: Profile, engine: EngineClient) -> None:
+    cancelled = await count(engine, CANCELLED)
+    async with editor(options(profile)) as ours:
+        request = await streaming(ours, engine)
+        before = await count(engine, ROUNDS)
+        ours.process.kill()
+        await ours.process.wait()
+        assert await rounds_when_ended(engine, cancelled) - before <= 10
+        request.cancel()
+
+
+async def test_a_workspace_with_folders_named_like_ours_is_never_imported(tmp_path: Path, profile: Profile) -> None:
+    for name in ("server", "dflash_core", "lsprotocol"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('imported from the workspace')")
+    ours = str(Path(__file__).parent.parent)
+    command = ["env", "-C", str(tmp_path), f"PYTHONPATH={ours}", *SERVER]
+    async with editor(options(profile), command=command) as running:
+        await running.until_state("ready")
+        running.open("short = ", (tmp_path / "a.py").as_uri())
+        assert (await running.complete(0, 8, (tmp_path / "a.py").as_uri())).insert_text == "[1, 2]"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can act as another user")
+def test_another_user_cannot_use_the_engine(profile: Profile) -> None:
+    files = EngineFiles.of(profile)
+    path = asyncio.run(address(profile)).removeprefix("unix:")
+    attempt = (
+        "import os, socket, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "for use in (lambda: socket.socket(socket.AF_UNIX).connect(sys.argv[1]), lambda: os.listdir(sys.argv[2])):\n"
+        "    try:\n        use()\n"
+        "    except PermissionError:\n        continue\n"
+        "    sys.exit('it could')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", attempt, path, str(files.directory)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+async def address(profile: Profile) -> str:
+    client = await ensure_engine(profile)
+    await client.aclose()
+    return client.endpoint.address
+
+
+def exchange(data: bytes) -> tuple[list[dict[str, object]], str, int]:
+    """What a server answers to these bytes, what it writes to stderr, and its exit code."""
+    done = subprocess.run(SERVER, input=data, capture_output=True, timeout=30, check=False)
+    parts = done.stdout.split(b"Content-Length: ")[1:]
+    answers = [json.loads(part.split(b"\r\n\r\n", 1)[1]) for part in parts]
+    return answers, done.stderr.decode(), done.returncode
+
+
+def framed(*messages: dict[str, object]) -> bytes:
+    bodies = [json.dumps({"jsonrpc": "2.0", **message}).encode() for message in messages]
+    return b"".join(b"Content-Length: %d\r\n\r\n%s" % (len(body), body) for body in bodies)
+
+
+def session(profile: Profile) -> dict[str, object]:
+    given = {"capabilities": {}, "initializationOptions": options(profile)}
+    return {"id": 1, "method": "initialize", "params": given}
+
+
+END: list[dict[str, object]] = [{"id": 9, "method": "shutdown"}, {"method": "exit"}]
+
+
+def error_codes(answers: list[dict[str, object]]) -> dict[object, object]:
+    return {each["id"]: each["error"]["code"] for each in answers if "error" in each}  # type: ignore[index]
+
+
+def test_requests_outside_a_session_have_their_errors(profile: Profile) -> None:
+    params = {"textDocument": {"uri": "file:///a.py"}, "position": {"line": 0, "character": 0}}
+    asked: dict[str, object] = {
+        "method": "textDocument/inlineCompletion",
+        "params": {**params, "context": {"triggerKind": 2}},
+    }
+    early: dict[str, object] = {"id": 7, **asked}
+    late: dict[str, object] = {"id": 8, **asked}
+    answers, _, code = exchange(framed(early, session(profile), END[0], late, END[1]))
+    assert error_codes(answers) == {7: -32002, 8: -32600}
+    assert code == 0
+
+
+def test_malformed_messages_do_not_end_a_session_and_unknown_methods_are_refused(profile: Profile) -> None:
+    broken = [
+        b"Content-Length: 5\r\n\r\n{nope",
+        b"Content-Length: 2\r\n\r\n[]",
+        b"Content-Length: 4\r\n\r\nnull",
+        b"Content-Length: wrong\r\n\r\n",
+        b"no header at all\r\n\r\n",
+        framed({"id": 3, "method": "no/such"}, {"method": "no/such/notification"}, {"id": 4}),
+        b'Content-Length: 21\r\n\r\n{"method": "hunter2"}',
+    ]
+    answers, said, code = exchange(framed(session(profile)) + b"".join(broken) + framed(*END))
+    assert error_codes(answers).get(3) == -32601
+    assert code == 0 and 9 in [each.get("id") for each in answers]
+    assert "hunter2" not in said
+
+
+async def test_with_a_full_disk_at_the_cache_completions_go_on(directories: Path, profile: Profile) -> None:
+    cache = directories / "cache_home"
+    full = cache if cache.exists() else directories
+    environment = ["env", f"XDG_CACHE_HOME={full / 'recording.jsonl'}"]  # a file: nothing can be written below it
+    async with editor(options(profile), command=[*environment, *SERVER]) as ours:
+        await ours.until_state("ready")
+        ours.open("short = ")
+        assert (await ours.complete(0, 8)).insert_text == "[1, 2]"
