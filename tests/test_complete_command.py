@@ -193,7 +193,8 @@ def test_a_real_pair_is_shown_in_colors_and_compared_in_two_precisions(
     assert ACCEPTED in done.stdout and BONUS in done.stdout
     assert COLORS.sub("", "\n".join(shown)).strip()
     assert re.fullmatch(
-        r"24 tokens in \d+ rounds, acceptance length \d\.\d+; [\d.]+ tokens/s with the draft, [\d.]+ without"
+        r"the same prompt once more, uncut, every round drafted: 24 tokens in \d+ rounds,"
+        r" acceptance length \d\.\d+; [\d.]+ tokens/s with the draft, [\d.]+ without"
         r" \([\d.]+ times\), in bfloat16 on cpu; texts in float32: equal",
         closing,
     )
