@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import traceback
@@ -12,6 +13,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from server.completion.result import SUPERSEDED
 from server.documents.document import Change, Place
 from server.documents.places import places_after
 from server.documents.positions import Position
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from server.completion.service import CompletionService
 
 LOG = logging.getLogger(__name__)
+START_S = 2.0  # a new window's first requests wait so long for an engine that runs already
 SCHEMES = ("file", "untitled")  # others are views of something, and notebook cells hold half a context
 
 
@@ -43,6 +46,8 @@ class Window:
         self._failure = ""  # why there is no service and never will be
         self._silence = ""  # why the last answer was empty
         self._snoozed_until = 0.0  # time.monotonic()
+        self._opened_at = time.monotonic()
+        self._settled = asyncio.Event()  # the engine is no longer loading: it is there, or it failed
         self._configuration: object = None
         self._places: dict[str, Place] = {}  # where each document was worked at last
         self.documents = DocumentStore()
@@ -100,10 +105,14 @@ class Window:
     async def _complete(
         self, uri: str, position: Position, invoked: bool, on_growth: Callable[[Growth], None] | None
     ) -> list[CompletionResult] | str:
-        refusal = self._refusal(uri)
         document = self.documents.get(uri)
+        version = document.version if document is not None else None
+        await self._wait_for_start()
+        refusal = self._refusal(uri)
         if refusal or document is None or self._service is None:
             return refusal
+        if document.version != version:
+            return SUPERSEDED
         place, path = document.place(position), path_in_workspace(uri, self.folders)
         self._places[document.uri] = place
         from server.completion.request import CompletionOptions
@@ -112,6 +121,13 @@ class Window:
         if invoked:
             return await self._service.complete_several(document, place, path, options, on_growth)
         return [await self._service.complete(document, place, path, options, on_growth)]
+
+    async def _wait_for_start(self) -> None:
+        """While the window is new: until its engine is found, or is known not to be there yet."""
+        left = self._opened_at + START_S - time.monotonic()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, left)):
+                await self._settled.wait()
 
     def _refusal(self, uri: str) -> str:
         """Why a document gets no completions, "" when it does."""
@@ -204,6 +220,8 @@ class Window:
     def tell(self) -> None:
         """Say the status if it has changed."""
         status = self._new_status()
+        if status.state != "loading":
+            self._settled.set()
         if status != self._status:
             self._status = status
             self._say_status(asdict(status))

@@ -133,6 +133,8 @@ class EngineLink:
             self._fail(str(error))
         except OSError as error:
             self._fail(error.strerror or "cannot be started")
+        except Exception as error:  # a mistake of ours: silence must have a reason all the same
+            self._fail(f"internal error: {type(error).__name__}")
         finally:
             self._launching = None
 
