@@ -209,10 +209,12 @@ class LineBoundary:
 
     def _is_loop(self, line: str) -> bool:
         """Whether the line is once too often the same; a loop of one line is kept once, and no row is cut."""
-        repeated = self._lines[-1:] == [line] and _WORD.search(line) is not None
+        repeated = self._lines[-1:] == [line]
         self._repeats = self._repeats + 1 if repeated else 1
         self._lines.append(line)
-        if self._repeats == (ROWS_REPEATED if line.endswith(",") else REPEATED):
+        # Rows of a table may be equal, and so may a few lines of nothing but signs.
+        patient = line.endswith(",") or not _WORD.search(line)
+        if self._repeats == (ROWS_REPEATED if patient else REPEATED):
             self._kept = self._kept if line.endswith(",") else self._kept_before_repeats
             return True
         for period in range(2, LONGEST_PERIOD + 1):
