@@ -10,12 +10,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from server import paths
+from server.engine.client import EngineClient
+from server.engine.launcher import ensure_engine
+from server.profiles import Profile
+from tests.engines import nothing_runs, own_directories, replay_profile, stop
 
 # Before anything imports torch: two workers with a waiting thread each fill two cores, spinning ones block them.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -63,3 +67,27 @@ def private_target(private_dirs: Path, embedded_target: Path) -> Path:
     link.parent.mkdir(parents=True)
     link.symlink_to(embedded_target)
     return link
+
+
+@pytest.fixture(scope="module")
+def directories() -> Iterator[Path]:
+    """Private directories for the tests of one module, which share an engine."""
+    with own_directories() as root:
+        yield root
+
+
+@pytest.fixture(scope="module")
+def profile(directories: Path, request: pytest.FixtureRequest) -> Iterator[Profile]:
+    """A replay profile of the module's own ENTRIES; its engine is ended with the module."""
+    profile = replay_profile(directories, request.module.ENTRIES)
+    yield profile
+    stop(profile)
+
+
+@pytest.fixture
+async def engine(profile: Profile) -> AsyncIterator[EngineClient]:
+    """A client of the module's replay engine, in which nothing of the test before runs any more."""
+    client = await ensure_engine(profile)
+    await nothing_runs(client)
+    yield client
+    await client.aclose()

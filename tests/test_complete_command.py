@@ -7,12 +7,10 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engines import own_directories, replay_profile, stop
 
 from server import paths
 from server.cli.stream_view import ACCEPTED, BONUS, RESET, StreamView
@@ -36,19 +34,6 @@ ENTRIES: list[dict[str, object]] = [
 ]
 SHOWN = ("--stream", "--compare", "--color", "always")
 COLORS = re.compile(r"\x1b\[[0-9;]*m")
-
-
-@pytest.fixture(scope="module")
-def directories() -> Iterator[Path]:
-    with own_directories() as root:
-        yield root
-
-
-@pytest.fixture(scope="module")
-def profile(directories: Path) -> Iterator[Profile]:
-    profile = replay_profile(directories, ENTRIES)
-    yield profile
-    stop(profile)
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from engines import CANCELLED, count, nothing_runs, own_directories, replay_profile, rounds_when_ended, stop
+from engines import CANCELLED, count, replay_profile, rounds_when_ended
 
 from server.completion import engine_link
 from server.completion.engine_link import LinkListener
@@ -19,7 +19,7 @@ from server.completion.service import CompletionService
 from server.documents.document import Document, Place
 from server.documents.positions import Position, Range
 from server.engine.client import EngineClient
-from server.engine.launcher import ensure_engine, stop_engine
+from server.engine.launcher import stop_engine
 from server.engine.protocol import EngineHealth
 from server.profiles import Profile
 
@@ -36,27 +36,6 @@ ENTRIES: list[dict[str, object]] = [
     {"after": "done = 1\n", "text": "\n\n\n"},
 ]
 TRIES = 2000  # of 10 ms: an engine process has started by then, on a busy machine too
-
-
-@pytest.fixture(scope="module")
-def directories() -> Iterator[Path]:
-    with own_directories() as root:
-        yield root
-
-
-@pytest.fixture(scope="module")
-def profile(directories: Path) -> Iterator[Profile]:
-    profile = replay_profile(directories, ENTRIES)
-    yield profile
-    stop(profile)
-
-
-@pytest.fixture
-async def engine(profile: Profile) -> AsyncIterator[EngineClient]:
-    client = await ensure_engine(profile)
-    await nothing_runs(client)  # of the test before
-    yield client
-    await client.aclose()
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from engines import CANCELLED, count, nothing_runs, own_directories, replay_profile, rounds_when_ended, stop
+from engines import CANCELLED, count, nothing_runs, rounds_when_ended
 
 from server.completion.cache import CompletionCache
 from server.completion.generated import Generated
@@ -22,7 +21,6 @@ from server.documents.document import Change, Document, Place
 from server.documents.places import places_after
 from server.documents.positions import Range
 from server.engine.client import EngineClient
-from server.engine.launcher import ensure_engine
 from server.profiles import Profile
 
 BODY = "    total = 0\n    for each in items:\n        total += each\n    return total"
@@ -38,27 +36,6 @@ ENTRIES: list[dict[str, object]] = [
 STARTED = "dflash_requests_total"
 ROUNDS = "dflash_rounds_total"
 TRIES = 2000  # of 10 ms
-
-
-@pytest.fixture(scope="module")
-def directories() -> Iterator[Path]:
-    with own_directories() as root:
-        yield root
-
-
-@pytest.fixture(scope="module")
-def profile(directories: Path) -> Iterator[Profile]:
-    profile = replay_profile(directories, ENTRIES)
-    yield profile
-    stop(profile)
-
-
-@pytest.fixture
-async def engine(profile: Profile) -> AsyncIterator[EngineClient]:
-    client = await ensure_engine(profile)
-    await nothing_runs(client)  # of the test before
-    yield client
-    await client.aclose()
 
 
 class Typist:

@@ -7,12 +7,11 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from editor import SERVER, TRIES, URI, editor, options
-from engines import CANCELLED, count, nothing_runs, own_directories, replay_profile, rounds_when_ended, stop
+from engines import CANCELLED, count, nothing_runs, replay_profile, rounds_when_ended
 from lsprotocol import types
 from pygls.exceptions import JsonRpcRequestCancelled
 
@@ -20,7 +19,7 @@ from server.completion.service import CompletionService
 from server.documents.document import Document
 from server.documents.positions import Position
 from server.engine.client import EngineClient
-from server.engine.launcher import ensure_engine, stop_engine
+from server.engine.launcher import stop_engine
 from server.engine.protocol import EngineHealth
 from server.profiles import Profile, load_profile
 from server.settings import Settings, read_settings
@@ -38,27 +37,6 @@ ENTRIES: list[dict[str, object]] = [
     {"after": "short = ", "text": "[1, 2]"},
 ]
 INITIALIZE_S = 1.5
-
-
-@pytest.fixture(scope="module")
-def directories() -> Iterator[Path]:
-    with own_directories() as root:
-        yield root
-
-
-@pytest.fixture(scope="module")
-def profile(directories: Path) -> Iterator[Profile]:
-    profile = replay_profile(directories, ENTRIES)
-    yield profile
-    stop(profile)
-
-
-@pytest.fixture
-async def engine(profile: Profile) -> AsyncIterator[EngineClient]:
-    client = await ensure_engine(profile)
-    await nothing_runs(client)  # of the test before
-    yield client
-    await client.aclose()
 
 
 def place(line: int, start: int, end: int) -> types.Range:

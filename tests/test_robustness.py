@@ -8,12 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from editor import SERVER, Editor, editor, options
-from engines import CANCELLED, count, nothing_runs, own_directories, replay_profile, rounds_when_ended, stop
+from engines import CANCELLED, count, rounds_when_ended
 
 from server.engine.client import EngineClient
 from server.engine.launcher import ensure_engine, running_engine
@@ -27,27 +26,6 @@ ENTRIES: list[dict[str, object]] = [
 ]
 ROUNDS = "dflash_rounds_total"
 TRIES = 3000  # of 10 ms
-
-
-@pytest.fixture(scope="module")
-def directories() -> Iterator[Path]:
-    with own_directories() as root:
-        yield root
-
-
-@pytest.fixture(scope="module")
-def profile(directories: Path) -> Iterator[Profile]:
-    profile = replay_profile(directories, ENTRIES)
-    yield profile
-    stop(profile)
-
-
-@pytest.fixture
-async def engine(profile: Profile) -> AsyncIterator[EngineClient]:
-    client = await ensure_engine(profile)
-    await nothing_runs(client)
-    yield client
-    await client.aclose()
 
 
 async def begun(engine: EngineClient, rounds: float) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from editor import URI, Editor, editor, options
-from engines import own_directories, replay_profile, stop
 from lsprotocol import types
 from pygls.exceptions import JsonRpcRequestCancelled
 
@@ -28,19 +26,6 @@ ENTRIES: list[dict[str, object]] = [
     {"after": "short = ", "text": "[1, 2]"},
     {"after": "tot", "text": "al = (1,\n    2)\n", "chunks": ["al = (1,\n", "    2)\n"]},
 ]
-
-
-@pytest.fixture(scope="module")
-def directories() -> Iterator[Path]:
-    with own_directories() as root:
-        yield root
-
-
-@pytest.fixture(scope="module")
-def profile(directories: Path) -> Iterator[Profile]:
-    profile = replay_profile(directories, ENTRIES)
-    yield profile
-    stop(profile)
 
 
 async def test_a_streamed_completion_grows_and_never_shrinks(profile: Profile) -> None:
