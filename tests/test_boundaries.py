@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from server.completion.boundaries import syntax_scanner
@@ -412,6 +412,7 @@ WORDS = [
 ]
 
 
+@example(text="", generated="\n)a", language="python")
 @given(
     text=st.lists(st.sampled_from([*WORDS, CURSOR]), max_size=12).map("".join),
     generated=st.lists(st.sampled_from(WORDS), max_size=24).map("".join),

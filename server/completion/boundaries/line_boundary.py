@@ -247,6 +247,7 @@ class LineBoundary:
             or (self._start > 0 and any(each.startswith(line) for each in self._lines[-LONGEST_PERIOD:]))
             or (self._fence_ends and (FENCE.startswith(start) or start.startswith(FENCE)))
             or line[-1] in CLOSERS
+            or self._stands_below(line)
         )
 
     def _closers_below(self, kept: str) -> int:
