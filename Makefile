@@ -9,8 +9,8 @@ demo: $(READY)
 	@$(BIN)/dflash-lsp fetch embedded
 	@$(BIN)/dflash-lsp complete $(DEMO) --stream --compare --color auto
 
-# A real file of this repository, the cursor in the middle of a function.
-DEMO := server/paths.py --line 42 --character 8
+# A real file of this repository, the cursor at its end: what comes is a whole function.
+DEMO := server/cli/table.py --line 12 --character 0
 
 # In file order: the longest file comes first, and does not run alone at the end.
 test: $(READY)
