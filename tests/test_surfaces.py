@@ -15,7 +15,8 @@ from server.completion.generation import RoundText
 from server.completion.request import Growth
 from server.completion.surroundings import surroundings
 from server.documents.document import Document, Place
-from server.profiles import Profile
+from server.engine.launcher import stop_engine
+from server.profiles import Profile, load_profile
 from server.streaming import GrowthStream, is_displayable
 from server.surfaces import chosen_surface
 
@@ -217,3 +218,5 @@ async def test_a_profile_can_be_changed_while_the_editor_goes_on(profile: Profil
         await ours.until(lambda: ours.statuses[-1].profile == "taped" and ours.statuses[-1].state == "ready")
         ours.open("short = ")
         assert (await ours.complete(0, 8)).insert_text == "[1, 2]"
+    # The engine of the profile that was left goes on for other windows; here there are none.
+    assert await stop_engine(load_profile("replay"))
