@@ -39,7 +39,8 @@ def choose(logits: Tensor, positions: Tensor, sampling: Sampling) -> Tensor:
 def _keep_top_p(logits: Tensor, top_p: float) -> Tensor:
     """Masks all but the smallest set of tokens whose probability reaches top_p (the first is always kept)."""
     ordered, order = logits.sort(dim=-1, descending=True)
-    before = ordered.softmax(dim=-1).cumsum(dim=-1) - ordered.softmax(dim=-1)
+    probabilities = ordered.softmax(dim=-1)
+    before = probabilities.cumsum(dim=-1) - probabilities
     ordered = ordered.masked_fill(before >= top_p, float("-inf"))
     return torch.full_like(logits, float("-inf")).scatter(-1, order, ordered)
 

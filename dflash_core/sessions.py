@@ -104,9 +104,9 @@ class SessionPool:
         own = [session for session in free if session_id is not None and session.id == session_id]
         session = own[0] if own else min(free, key=lambda s: s.last_used)
         shared = session.shared_prefix(wanted)
-        best = max(self._sessions, key=lambda s: s.shared_prefix(wanted))
-        if best.shared_prefix(wanted) >= shared + _WORTH_COPYING:
-            shared = best.shared_prefix(wanted)
+        longest, best = max(((s.shared_prefix(wanted), s) for s in self._sessions), key=lambda found: found[0])
+        if longest >= shared + _WORTH_COPYING:
+            shared = longest
             session.take_over(best, shared)
         session.rewind(shared)
         session.id = session_id

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from server.documents.common_prefix import common_prefix
+
 CHANGED = 0.1  # of the suffix; less is not worth the prefill of all that follows it
 
 
@@ -15,8 +17,8 @@ def keeps(shown: str, now: str) -> bool:
         return True
     if _next_line(shown) != _next_line(now):
         return False
-    begin = _common(shown, now)
-    end = min(_common(shown[::-1], now[::-1]), min(len(shown), len(now)) - begin)
+    begin = common_prefix(shown, now)
+    end = min(common_prefix(shown[::-1], now[::-1]), min(len(shown), len(now)) - begin)
     return max(len(shown), len(now)) - begin - end <= CHANGED * max(len(shown), len(now))
 
 
@@ -24,14 +26,3 @@ def _next_line(text: str) -> str:
     """The first line with text below the cursor's own."""
     below = text.partition("\n")[2]
     return next((line.strip() for line in below.split("\n") if line.strip()), "")
-
-
-def _common(one: str, other: str) -> int:
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

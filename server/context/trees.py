@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from server.documents.common_prefix import common_prefix
 from server.documents.document import Document, LineEdit
 
 if TYPE_CHECKING:
@@ -167,8 +168,8 @@ class DocumentTree:
         tail = min(_common(old[::-1], new[::-1]), len(old) - same - 1, len(new) - same - 1)
         old_bytes = _encoded("".join(old[same : len(old) - tail]))
         new_bytes = _encoded("".join(new[same : len(new) - tail]))
-        head = _common_bytes(old_bytes, new_bytes)
-        rest = min(_common_bytes(old_bytes[::-1], new_bytes[::-1]), min(len(old_bytes), len(new_bytes)) - head)
+        head = common_prefix(old_bytes, new_bytes)
+        rest = min(common_prefix(old_bytes[::-1], new_bytes[::-1]), min(len(old_bytes), len(new_bytes)) - head)
         row = first + same
         base = sum(self._sizes[:row])
         return _ByteEdit(
@@ -224,15 +225,3 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
         if a != b:
             return place
     return min(len(one), len(other))
-
-
-def _common_bytes(one: bytes, other: bytes) -> int:
-    """How many bytes both begin with; by halving, since a line may be half a megabyte long."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Literal
 
+from server.documents.common_prefix import common_prefix
 from server.documents.document import LineEdit, Place
 
 EditKind = Literal["insertion", "replacement", "deletion", "undo"]
@@ -34,8 +35,8 @@ class EditHistory:
 
     def note(self, edit: LineEdit) -> None:
         old, new = "".join(edit.removed), "".join(edit.added)
-        begin = _common(old, new)
-        end = min(_common(old[::-1], new[::-1]), min(len(old), len(new)) - begin)
+        begin = common_prefix(old, new)
+        end = min(common_prefix(old[::-1], new[::-1]), min(len(old), len(new)) - begin)
         removed, inserted = old[begin : len(old) - end], new[begin : len(new) - end]
         if not removed and not inserted:
             return
@@ -51,14 +52,3 @@ class EditHistory:
         if len(inserted) > 1 and any(each.removed == inserted and each.inserted == removed for each in self._edits):
             return "undo"
         return "replacement" if removed else "insertion"
-
-
-def _common(one: str, other: str) -> int:
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
