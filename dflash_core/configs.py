@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dflash_core.errors import CheckpointError, IncompatiblePairError
@@ -21,8 +21,20 @@ _LARGEST_SIZE = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
+class MixtureSpec:
+    """Many small gated MLPs in the place of one; a router picks a few of them for every row."""
+
+    num_experts: int
+    experts_per_row: int
+    intermediate_size: int
+    """Of one expert."""
+    normalized: bool
+    """Whether the picked experts' probabilities are scaled to sum to one."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LayerSpec:
-    """One decoder layer: grouped-query attention and a gated MLP, pre-norm."""
+    """One decoder layer: grouped-query attention and a gated MLP (or a mixture of them), pre-norm."""
 
     hidden_size: int
     intermediate_size: int
@@ -40,6 +52,8 @@ class LayerSpec:
     """Positions a query sees back, itself included; None is full attention."""
     causal: bool = True
     """False: every row of a block also sees the rows after it (a draft's block)."""
+    mixture: MixtureSpec | None = None
+    """None is one dense MLP of `intermediate_size`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +109,7 @@ _TARGET_FAMILIES: dict[str, dict[str, bool]] = {
     "llama": {},
     "qwen2": {"qkv_bias": True},
     "qwen3": {"qk_norm": True},
+    "qwen3_moe": {"qk_norm": True},
 }
 
 
@@ -117,7 +132,7 @@ def target_spec(config: Config) -> TargetSpec:
     return TargetSpec(
         family=family,
         vocab_size=_int(config, "vocab_size"),
-        layers=(layer,) * _int(config, "num_hidden_layers"),
+        layers=_with_mixtures(config, layer) if family == "qwen3_moe" else (layer,) * _int(config, "num_hidden_layers"),
         rotary=_rotary(config, layer.head_dim),
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
         max_positions=_int(config, "max_position_embeddings"),
@@ -246,6 +261,26 @@ def _layer(config: Config, **options: Any) -> LayerSpec:
         head_dim=_whole("head_dim", config.get("head_dim") or hidden // heads),
         rms_norm_eps=_positive("rms_norm_eps", config.get("rms_norm_eps"), 1e-6),
         **options,
+    )
+
+
+def _with_mixtures(config: Config, layer: LayerSpec) -> tuple[LayerSpec, ...]:
+    """The stack of a Qwen3-MoE: every `decoder_sparse_step`-th layer is a mixture, `mlp_only_layers` excepted."""
+    # Published configs say num_experts; transformers 5 writes num_local_experts.
+    experts = _whole("num_experts", config.get("num_experts", config.get("num_local_experts")), high=1 << 16)
+    mixture = MixtureSpec(
+        num_experts=experts,
+        experts_per_row=_whole("num_experts_per_tok", config.get("num_experts_per_tok"), high=experts),
+        intermediate_size=_int(config, "moe_intermediate_size"),
+        normalized=bool(config.get("norm_topk_prob", False)),
+    )
+    step = _whole("decoder_sparse_step", config.get("decoder_sparse_step", 1))
+    dense = config.get("mlp_only_layers") or []
+    if not isinstance(dense, list) or not all(type(i) is int for i in dense):
+        raise CheckpointError(f"config.json: mlp_only_layers must be a list of whole numbers, got {dense!r}")
+    return tuple(
+        replace(layer, mixture=mixture) if index not in dense and (index + 1) % step == 0 else layer
+        for index in range(_int(config, "num_hidden_layers"))
     )
 
 

@@ -19,6 +19,17 @@ def checkpoint_names(parameter: str) -> list[str]:
     return [parameter]
 
 
+def expert_names(parameter: str, num_experts: int) -> list[str]:
+    """The published names, expert by expert, of the tensors whose rows make up a stack of experts; [] for no stack.
+
+    transformers 5 can also store the stack whole, under the name of our own parameter.
+    """
+    stem, dot, leaf = parameter.rpartition(".experts.")
+    if not dot:
+        return []
+    return [f"{stem}.experts.{e}.{part}.weight" for e in range(num_experts) for part in _FUSED.get(leaf, (leaf,))]
+
+
 def part_rows(parameter: str, spec: LayerSpec) -> list[int]:
     """Rows of each tensor that `checkpoint_names` lists for a fused parameter of a layer."""
     if ".qkv_proj." in parameter:

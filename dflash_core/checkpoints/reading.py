@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from dflash_core.checkpoints.names import checkpoint_names
+from dflash_core.checkpoints.names import checkpoint_names, expert_names
 from dflash_core.errors import CheckpointError
 
 FLOAT_TYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -92,6 +92,8 @@ def load_module(
         if name in skip:
             continue
         names = checkpoint_names(name)
+        if names[0] not in tensors:
+            names = expert_names(name, parameter.shape[0]) or names
         parts = [tensors.read(part) for part in names]
         unread -= set(names)
         for part_name, part in zip(names, parts, strict=True):
@@ -100,22 +102,13 @@ def load_module(
                     f"{tensors.folder}: tensor {part_name} has type {str(part.dtype).removeprefix('torch.')}, "
                     "not float32, float16 or bfloat16"
                 )
-        fits = (
-            all(part.dim() for part in parts)
-            and sum(part.shape[0] for part in parts) == parameter.shape[0]
-            and all(part.shape[1:] == parameter.shape[1:] for part in parts)
-        )
-        if not fits:
-            got = " + ".join(str(list(part.shape)) for part in parts)
-            raise CheckpointError(
-                f"{tensors.folder}: tensor {' + '.join(names)} has shape {got}, "
-                f"config.json makes it {list(parameter.shape)}"
-            )
-        whole = torch.cat(parts) if len(parts) > 1 else parts[0]
+        _check_shapes(tensors.folder, parameter, names, parts)
+        whole = (torch.cat(parts) if len(parts) > 1 else parts[0]).view(parameter.shape)
         # After the cast: what float32 holds may be beyond float16.
         loaded[name] = whole.to(device=device, dtype=dtype)
         if not torch.isfinite(loaded[name]).all():
-            raise CheckpointError(f"{tensors.folder}: tensor {' + '.join(names)} holds values that are not finite")
+            odd = next(n for n, part in zip(names, parts, strict=True) if not torch.isfinite(part.to(dtype)).all())
+            raise CheckpointError(f"{tensors.folder}: tensor {odd} holds values that are not finite")
     extra = sorted(name for name in unread if not ignored(name))
     if extra:
         raise CheckpointError(f"{tensors.folder}: tensor {extra[0]} is not part of this model ({len(extra)} such)")
@@ -123,3 +116,24 @@ def load_module(
         owner, _, leaf = name.rpartition(".")
         setattr(module.get_submodule(owner), leaf, nn.Parameter(tensor, requires_grad=False))
     progress(1.0)
+
+
+def _check_shapes(folder: Path, parameter: Tensor, names: list[str], parts: list[Tensor]) -> None:
+    """Whether the parts, joined along their rows, are the parameter; the error names what is not as it should be."""
+    wanted = list(parameter.shape)
+    if parameter.dim() == 3 and len(parts) > 1:
+        # A stack of experts, [experts, rows, columns], in parts that are all alike.
+        wanted = [wanted[0] * wanted[1] // len(parts), wanted[2]]
+        odd = [(name, part) for name, part in zip(names, parts, strict=True) if list(part.shape) != wanted][:1]
+    else:
+        fits = (
+            all(part.dim() for part in parts)
+            and sum(part.shape[0] for part in parts) == wanted[0]
+            and all(list(part.shape[1:]) == wanted[1:] for part in parts)
+        )
+        odd = [] if fits else list(zip(names, parts, strict=True))
+    if odd:
+        got = " + ".join(str(list(part.shape)) for _, part in odd)
+        raise CheckpointError(
+            f"{folder}: tensor {' + '.join(name for name, _ in odd)} has shape {got}, config.json makes it {wanted}"
+        )

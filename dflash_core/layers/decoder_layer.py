@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from dflash_core.configs import LayerSpec
 from dflash_core.layers.attention import Attend, Attention
 from dflash_core.layers.mlp import MLP
+from dflash_core.layers.moe import Mixture
 from dflash_core.layers.rms_norm import RMSNorm
 from dflash_core.layers.rotary_embedding import Rotary
 
@@ -21,7 +22,9 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
         self.self_attn = Attention(spec)
         self.post_attention_layernorm = RMSNorm(spec.hidden_size, spec.rms_norm_eps)
-        self.mlp = MLP(spec.hidden_size, spec.intermediate_size)
+        self.mlp = (
+            Mixture(spec.hidden_size, spec.mixture) if spec.mixture else MLP(spec.hidden_size, spec.intermediate_size)
+        )
 
     def forward(self, x: Tensor, rotary: Rotary, attend: Attend) -> Tensor:
         """x: [N, T, hidden] -> [N, T, hidden], the residual stream after this layer."""

@@ -30,6 +30,9 @@ FAMILIES = {
     },
     "qwen2": {},
     "qwen3": {},
+    "qwen3_moe": tiny.MIXTURE,
+    "qwen3_moe, weights not normalized, some layers dense": tiny.MIXTURE
+    | {"norm_topk_prob": False, "decoder_sparse_step": 2, "mlp_only_layers": [3]},
 }
 
 

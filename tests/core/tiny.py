@@ -13,6 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 VOCAB = 96
 HIDDEN = 48
 LAYERS = 6
+MIXTURE = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "norm_topk_prob": True}
+"""Options of a `qwen3_moe` target."""
 
 
 def write_target(folder: Path, family: str = "llama", seed: int = 0, **options: Any) -> Path:
