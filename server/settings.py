@@ -9,8 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from server.profiles import DEFAULT_PROFILE
@@ -39,12 +38,6 @@ class Settings:
     exclude_by_language: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     surface: Surface | None = None
     draft: DraftMode = "auto"
-
-    def excludes(self, path: str) -> bool:
-        """Whether a file is excluded; `path` is its posix path in the workspace. `*` matches `/` as well."""
-        names = (path, PurePosixPath(path).name)
-        globs = [glob.removeprefix("**/") for glob in self.exclude]
-        return any(fnmatchcase(name, glob) for glob in globs for name in names)
 
     def narrowed(self, configuration: object) -> Settings:
         """These settings as a workspace's configuration narrows them: it can switch off and exclude, no more."""

@@ -140,8 +140,6 @@ class Window:
             return "unknown document"
         if scheme(uri) not in SCHEMES:
             return f"no completions for {scheme(uri) or 'this kind of'} documents"
-        if settings.excludes(path_in_workspace(uri, self.folders)):
-            return "excluded"
         return "" if self._service is not None else self._failure or "engine loading"
 
     def edited(self, uri: str, changes: Sequence[Change]) -> None:
@@ -192,6 +190,8 @@ class Window:
     def configure(self, configuration: object) -> None:
         """What the client's configuration says, of which only what it switches off and excludes counts."""
         self._configuration = configuration
+        if self._service is not None:
+            self._service.exclude(self.settings.narrowed(configuration).exclude)
 
     def snooze(self, seconds: float) -> None:
         """Offer nothing for so long; 0 ends it."""
@@ -267,7 +267,7 @@ def _service(window: Window) -> CompletionService:
     from server.profiles import load_profile
 
     folders = [folder for uri in window.folders if (folder := file_of(uri)) is not None]
-    settings = window.settings
+    settings = window.settings.narrowed(window._configuration)
     workspace = Workspace(folders, settings.exclude, settings.exclude_by_language, indexed=True)
     listener = LinkListener(changed=lambda health: window.tell(), failed=window.engine_failed)
     return CompletionService(load_profile(settings.profile), listener, on_pace=window.tell, workspace=workspace)

@@ -171,6 +171,11 @@ def test_chunks_like_the_surroundings_or_with_secrets_are_dropped() -> None:
     assert fit_to_show([copy, useful, secret, useful, Chunk("d.py", "  \n")], near) == [useful]
 
 
+def test_names_of_styles_have_hyphens() -> None:
+    names = names_near('<a class="card-title"> var(--main) a - b x--', "")
+    assert names == ["--main", "card-title", "main", "var", "title", "card", "class"]
+
+
 def test_names_are_taken_from_around_the_cursor_nearest_first() -> None:
     assert names_near("alpha = beta(gamma\nx = delta.half", " + omega\nlast") == [
         "delta", "gamma", "beta", "alpha", "omega", "last",

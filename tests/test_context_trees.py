@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
@@ -9,32 +10,41 @@ from pathlib import Path
 
 import pytest
 
-from server.context import trees
+from server.context import grammars, trees
+from server.context.grammars import ParseLimit, parse_lines, parser_for
 from server.context.languages import language_for
 from server.context.open_documents import OpenDocuments
-from server.context.tags import ROWS, definition_query, definitions, enclosing_scopes, grammar, import_rows, kind_at
-from server.context.trees import DocumentTree, parse
+from server.context.syntax import Syntax
+from server.context.tags import definitions, enclosing_scopes, import_rows, kind_at
+from server.context.trees import DocumentTree
 from server.documents.document import Change, Document
 from server.documents.lines import split_lines
 from server.documents.positions import Encoding, Position, Range
 
 SOURCE = Path(json.__file__).with_name("decoder.py").read_text(encoding="utf-8")
-GRAMMAR = grammar("python")
-assert GRAMMAR is not None
+
+
+def syntax_of(language: str) -> Syntax:
+    syntax = language_for(language).syntax
+    assert syntax is not None
+    return syntax
+
+
+PYTHON = syntax_of("python")
+
+
+def parse(lines: list[str], syntax: Syntax = PYTHON) -> object:
+    return parse_lines(parser_for(syntax), lines, 5.0)
 
 
 def tree_of(text: str, language: str = "python") -> tuple[object, list[str]]:
     lines = split_lines(text)
-    its_grammar = grammar(language)
-    assert its_grammar is not None
-    tree = parse(its_grammar, lines, 5.0)
-    assert tree is not None
-    return tree, lines
+    return parse(lines, syntax_of(language)), lines
 
 
 def parsed(document: Document) -> DocumentTree:
-    tree = DocumentTree(document, GRAMMAR)
-    tree.tree = parse(GRAMMAR, document.lines, 5.0)
+    tree = DocumentTree(document, PYTHON)
+    tree.tree = parse(document.lines)
     tree.fresh = True
     return tree
 
@@ -67,7 +77,7 @@ def test_after_any_edits_the_tree_is_that_of_the_text(ending: str) -> None:
         if number % 3 == 0:
             tree.refresh(5.0)
             assert tree.fresh
-            assert shape(tree.tree) == shape(parse(GRAMMAR, document.lines, 5.0))
+            assert shape(tree.tree) == shape(parse(document.lines))
 
 
 def test_a_client_that_sends_whole_texts_costs_no_whole_parse() -> None:
@@ -75,16 +85,16 @@ def test_a_client_that_sends_whole_texts_costs_no_whole_parse() -> None:
     tree = parsed(document)
     read: list[int] = []
     document.apply([Change(SOURCE.replace("def scanstring", "def scan_string", 1))])
-    reader = trees._Reader.__call__
+    reader = grammars._LineReader.__call__
 
-    class Counting(trees._Reader):
+    class Counting(grammars._LineReader):
         def __call__(self, offset: int, point: tuple[int, int]) -> bytes:
             data = reader(self, offset, point)
             read.append(len(data))
             return data
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trees, "_Reader", Counting)
+        patch.setattr(grammars, "_LineReader", Counting)
         tree.refresh(5.0)
     assert tree.fresh and sum(read) < len(SOURCE) / 2
 
@@ -97,7 +107,7 @@ def test_a_line_of_half_a_megabyte_and_odd_characters_can_be_edited() -> None:
     document.apply([Change("", Range(Position(1, 6), Position(1, 7)))])
     assert len(document.lines) == 3
     tree.refresh(5.0)
-    assert shape(tree.tree) == shape(parse(GRAMMAR, document.lines, 5.0))
+    assert shape(tree.tree) == shape(parse(document.lines))
 
 
 async def test_a_parse_that_takes_too_long_goes_on_in_a_thread_while_edits_come(
@@ -106,21 +116,21 @@ async def test_a_parse_that_takes_too_long_goes_on_in_a_thread_while_edits_come(
     monkeypatch.setattr(trees, "FIRST_LIMIT_S", -1.0)
     monkeypatch.setattr(trees, "REQUEST_LIMIT_S", 5.0)
     document = Document("file:///a.py", SOURCE)
-    tree = DocumentTree(document, GRAMMAR)
+    tree = DocumentTree(document, PYTHON)
     assert tree.refresh() is None  # nobody waits
     document.apply([Change("import os\n", Range(Position(3, 0), Position(3, 0)))])
     assert await tree.ready() is not None and tree.fresh
-    assert shape(tree.tree) == shape(parse(GRAMMAR, document.lines, 5.0))
+    assert shape(tree.tree) == shape(parse(document.lines))
 
 
 async def test_a_text_that_takes_even_a_thread_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trees, "FIRST_LIMIT_S", -1.0)
     monkeypatch.setattr(trees, "THREAD_LIMIT_S", -1.0)
     tries = []
-    parse_once = trees.parse
-    monkeypatch.setattr(trees, "parse", lambda *given: tries.append(1) or parse_once(*given))
+    parse_once = trees.parse_lines
+    monkeypatch.setattr(trees, "parse_lines", lambda *given: tries.append(1) or parse_once(*given))
     document = Document("file:///a.sh", SOURCE)
-    tree = DocumentTree(document, GRAMMAR)
+    tree = DocumentTree(document, PYTHON)
     assert await tree.ready() is None
     before = len(tries)
     document.apply([Change("x", Range(Position(0, 0), Position(0, 0)))])
@@ -130,28 +140,18 @@ async def test_a_text_that_takes_even_a_thread_too_long_is_given_up(monkeypatch:
 
 
 def test_shell_full_of_heredocs_ends_in_time() -> None:
-    shell = grammar("shellscript")
-    assert shell is not None
     lines = split_lines("".join(f"cat <<EOF{n} <<-'END{n}'\n$(echo ${{x:-$(cat <<E)}}\n" for n in range(3000)))
     begun = time.monotonic()
-    parse(shell, lines, 0.2)
+    with contextlib.suppress(ParseLimit):
+        parse_lines(parser_for(syntax_of("shellscript")), lines, 0.2)
     assert time.monotonic() - begun < 30  # ended by the limit, or done
 
 
 def test_ten_thousand_open_brackets_are_no_trouble() -> None:
     document = Document("file:///a.py", "(" * 10_000)
-    tree = DocumentTree(document, GRAMMAR)
+    tree = DocumentTree(document, PYTHON)
     tree.refresh(5.0)
-    assert list(enclosing_scopes(parse(GRAMMAR, document.lines, 5.0), 0, "python")) == []
-
-
-@pytest.mark.parametrize("language", sorted(ROWS))
-def test_every_kind_that_a_row_names_is_one_of_the_grammar(language: str) -> None:
-    row, its_grammar = ROWS[language], grammar(language)
-    assert its_grammar is not None
-    definition_query(language)
-    kinds = row.definitions | row.types | row.bodies | row.wrappers | row.imports | row.strings | row.comments
-    assert [kind for kind in kinds if its_grammar.id_for_node_kind(kind, True) is None] == []
+    assert list(enclosing_scopes(parse(document.lines), 0, PYTHON)) == []
 
 
 DEFINED = {
@@ -173,6 +173,11 @@ DEFINED = {
     "swift": ("class A { func go() {} }\nprotocol P {}\n", {"A", "go", "P"}),
     "scala": ("class A { def go = 1 }\nobject O\ntrait T\n", {"A", "go", "O", "T"}),
     "lua": ("function M.go(x) return x end\nlocal function f() end\n", {"go", "f"}),
+    "sql": ("CREATE TABLE shop.users (id INT, name TEXT);\nCREATE VIEW adults AS SELECT 1;\n", {"users", "adults"}),
+    "css": (":root { --main-color: red; }\n.card { a: b; }\n#top { a: b; }\n@keyframes spin { from { a: b; } }\n",
+            {"--main-color", "card", "top", "spin"}),
+    "yaml": ("base: &defaults\n  a: 1\nb: *defaults\n", {"defaults"}),
+    "json": ('{"$defs": {"User": {"type": "object"}}, "other": {"Not": {}}}', {"User"}),
 }  # fmt: skip
 
 
@@ -180,7 +185,7 @@ DEFINED = {
 def test_definitions_are_found_by_name(language: str) -> None:
     text, names = DEFINED[language]
     tree, lines = tree_of(text, language)
-    found = definitions(tree, lines, language)
+    found = definitions(tree, lines, syntax_of(language))
     assert names <= {each.name for each in found}
     assert all(each.name in each.text for each in found)
 
@@ -188,7 +193,7 @@ def test_definitions_are_found_by_name(language: str) -> None:
 def test_a_function_is_shown_by_its_head_and_a_short_one_whole() -> None:
     body = "".join(f"    x{n} = {n}\n" for n in range(20))
     tree, lines = tree_of(f"@cache\ndef long(\n    a: int,\n) -> str:\n{body}\n\ndef short():\n    return 1\n")
-    by_name = {each.name: each.text for each in definitions(tree, lines, "python")}
+    by_name = {each.name: each.text for each in definitions(tree, lines, PYTHON)}
     assert by_name["long"] == "@cache\ndef long(\n    a: int,\n) -> str:"
     assert by_name["short"] == "def short():\n    return 1"
 
@@ -196,9 +201,9 @@ def test_a_function_is_shown_by_its_head_and_a_short_one_whole() -> None:
 def test_scopes_and_imports_above_a_row() -> None:
     text = "import os\nfrom a import (\n    b,\n)\n\n\nclass A:\n    def go(self, x):\n        y = 1\n        z = 2\n"
     tree, _ = tree_of(text)
-    assert list(enclosing_scopes(tree, 9, "python")) == [(6, 6), (7, 7)]
-    assert import_rows(tree, 9, "python", 10) == [(0, 0), (1, 3)]
-    assert import_rows(tree, 1, "python", 10) == [(0, 0)]
+    assert list(enclosing_scopes(tree, 9, PYTHON)) == [(6, 6), (7, 7)]
+    assert import_rows(tree, 9, PYTHON, 10) == [(0, 0), (1, 3)]
+    assert import_rows(tree, 1, PYTHON, 10) == [(0, 0)]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +222,7 @@ def test_what_a_place_is_inside_of(text: str, inside: str, several: bool) -> Non
     before, _, after = text.partition("|")
     tree, _ = tree_of(before + after)
     column = len(before.split("\n")[-1].encode())
-    assert kind_at(tree, before.count("\n"), column, "python") == (inside, several)
+    assert kind_at(tree, before.count("\n"), column, PYTHON) == (inside, several)
 
 
 def test_a_closed_document_is_forgotten() -> None:

@@ -82,6 +82,15 @@ def test_definitions_of_the_file_itself_and_of_other_languages_are_not_found(fol
     assert names(index, "unique_page", near="web/other.tsx") == ["web/page.ts:unique_page"]
 
 
+def test_a_page_finds_its_styles_and_scripts_but_not_the_other_way_round(tmp_path: Path) -> None:
+    (tmp_path / "a.css").write_text(".card-title { color: red; }\n:root { --main: red; }\n")
+    (tmp_path / "a.js").write_text("function openMenu() {}\n")
+    index = scanned(tmp_path)
+    assert names(index, "card-title", "openMenu", near="a.html") == ["a.css:card-title", "a.js:openMenu"]
+    assert names(index, "--main", near="b.css") == ["a.css:--main"]
+    assert names(index, "openMenu", near="b.css") == []
+
+
 def test_files_that_change_move_or_go_are_followed(folder: Path) -> None:
     index = scanned(folder)
     tools = folder / "app/tools.py"
@@ -138,6 +147,13 @@ async def test_the_process_answers_and_hears_of_changes(index: WorkspaceIndex, f
             break
         await asyncio.sleep(0.05)
     assert found == [Chunk("app/tools.py", "def renamed_tool():\n    pass")]
+
+
+async def test_what_is_excluded_later_is_no_longer_found(index: WorkspaceIndex, folder: Path) -> None:
+    await until_scanned(index)
+    assert await find(index, "unique_tool", folder / "app/main.py")
+    index.exclude(["app/tools.py"])
+    assert await find(index, "unique_tool", folder / "app/main.py") == []
 
 
 async def test_who_asks_waits_no_longer_than_it_says(index: WorkspaceIndex, folder: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from server.context.grammars import ParseLimit, error_count, grammar, parse, parser_for
 from server.context.languages import LANGUAGES, Language, language_for
+from server.context.tags import definition_query
 
 WITH_GRAMMAR = [language for language in LANGUAGES if language.syntax is not None]
 
@@ -14,10 +15,12 @@ WITH_GRAMMAR = [language for language in LANGUAGES if language.syntax is not Non
 def test_a_rows_grammar_knows_the_kinds_that_the_row_names(language: Language) -> None:
     syntax = language.syntax
     assert syntax is not None
-    loaded = grammar(syntax.module, syntax.function)
+    loaded = grammar(syntax)
     known = {loaded.node_kind_for_id(number) for number in range(loaded.node_kind_count)}
     named = syntax.blocks | syntax.functions | syntax.imports | syntax.comments | syntax.strings | syntax.lists
+    named |= syntax.definitions | syntax.types | syntax.bodies | syntax.wrappers
     assert named <= known
+    definition_query(syntax)  # an error in a pattern is an exception
     assert any(kind and kind.endswith(syntax.statements) for kind in known)
 
 

@@ -144,6 +144,13 @@ def test_excluded_globs_count_for_all_or_for_one_language(tmp_path: Path) -> Non
     assert privacy.may_be_completed("Untitled-1", "typescript").reason == "excluded"
 
 
+def test_globs_exclude_by_path_and_by_name() -> None:
+    privacy = Privacy(exclude=("*.env", "secret/*", "**/fixtures/*.py"))
+    excluded = ["deep/in/b.env", "secret/a/b.py", "fixtures/a.py", "deep/fixtures/a.py"]
+    assert not any(privacy.may_be_completed(path).allowed for path in excluded)
+    assert all(privacy.may_be_completed(path).allowed for path in ["a.py", "secrets/a.py", "env/a.py"])
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -22,7 +22,8 @@ from server.benchmarks.holes import KINDS, Hole, cut_holes, read_source, source_
 from server.completion.cut import Cut
 from server.completion.surroundings import surroundings
 from server.context.grammars import ParseLimit, error_count, parse, parser_for
-from server.context.languages import Language, Syntax
+from server.context.languages import Language
+from server.context.syntax import Syntax
 from server.documents.document import Change, Document, Place
 
 PAST_THE_END = 800  # characters streamed after the hole

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from server.context.grammars import ParseLimit, error_count, parse, parser_for
-from server.context.languages import LANGUAGES, Language, Syntax
+from server.context.languages import LANGUAGES, Language
+from server.context.syntax import Syntax
 from server.documents.lines import to_line_feeds
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from server.completion.acceptance import Acceptance
@@ -132,6 +132,10 @@ class CompletionService:
         """Why nothing may ever be offered in a document; "" when it may."""
         verdict = self.context.privacy.may_be_completed(file_of(site.uri) or site.path, site.language.name)
         return "" if verdict.allowed else verdict.reason
+
+    def exclude(self, globs: Sequence[str]) -> None:
+        """Complete no files of these globs from now on, and let none of them lend text to a prompt."""
+        self.context.exclude(globs)
 
     def offer(self, document: Document, site: Surroundings, options: CompletionOptions) -> Offer:
         """What is offered at a site of the document, and why not more."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 from weakref import WeakKeyDictionary
 
+from server.context.families import may_use
 from server.context.formats import Chunk
 from server.context.languages import Language
 from server.context.open_documents import OpenDocument, OpenDocuments
@@ -90,10 +91,11 @@ class ContextAssembler:
         """The string or comment of one line that a place of an open document is in, as far as its tree tells."""
         entry = self.documents.get(document)
         tree = entry.tree.tree if entry is not None and entry.tree is not None else None
-        if entry is None or tree is None or place.line >= len(document.lines):
+        syntax = entry.language.syntax if entry is not None else None
+        if tree is None or syntax is None or place.line >= len(document.lines):
             return ""
         column = len(document.lines[place.line][: place.column].encode("utf-8", "replace"))
-        kind, several_lines = kind_at(tree, place.line, column, entry.language.name)
+        kind, several_lines = kind_at(tree, place.line, column, syntax)
         return "" if several_lines else kind
 
     async def prompt(
@@ -123,6 +125,15 @@ class ContextAssembler:
         choice.start = prompt.start
         self._choices[entry] = choice
         return prompt
+
+    def exclude(self, globs: Sequence[str]) -> None:
+        """Exclude files of these globs from now on, instead of those excluded before."""
+        if list(globs) == list(self.privacy.exclude):
+            return
+        self.privacy.exclude = list(globs)
+        self._choices.clear()
+        if self.index is not None:
+            self.index.exclude(globs)
 
     async def aclose(self) -> None:
         """End the index."""
@@ -173,7 +184,7 @@ class ContextAssembler:
         """Definitions of the names in other open documents of the language, and the names without one."""
         chunks, missing = [], list(names)
         for other in self._lenders(entry)[:RECENT_DOCUMENTS]:
-            if not missing or other.language != entry.language:
+            if not missing or not may_use(entry.language, other.language):
                 continue
             by_name = {each.name: each for each in reversed(other.definitions)}
             for name in [name for name in missing if name in by_name]:
@@ -209,14 +220,14 @@ class ContextAssembler:
     def _head(self, entry: OpenDocument, row: int, choice: Choice) -> str:
         """Imports that the surroundings name, and the heads of the scopes that enclose a row, as whole lines."""
         if row not in choice.heads:
-            tree = entry.tree.tree if entry.tree is not None else None
-            if tree is None:
+            tree, syntax = entry.tree.tree if entry.tree is not None else None, entry.language.syntax
+            if tree is None or syntax is None:
                 return ""
-            rows = import_rows(tree, row, entry.language.name, MOST_IMPORTS)
+            rows = import_rows(tree, row, syntax, MOST_IMPORTS)
             lines = entry.document.lines
             names = set(names_near(choice.near, ""))
             shown = [line for each in rows for line in [_text(lines, each)] if not names.isdisjoint(_words(line))]
-            shown += [_text(lines, each) for each in enclosing_scopes(tree, row, entry.language.name)]
+            shown += [_text(lines, each) for each in enclosing_scopes(tree, row, syntax)]
             choice.heads[row] = self._builder.fitting_head([text for text in shown if not holds_secret(text)])
         return choice.heads[row]
 
@@ -229,11 +240,11 @@ def _own_definitions(entry: OpenDocument, place: Place, names: Sequence[str]) ->
 
 
 def _import_texts(entry: OpenDocument) -> list[str]:
-    tree = entry.tree.tree if entry.tree is not None else None
-    if tree is None:
+    tree, syntax = entry.tree.tree if entry.tree is not None else None, entry.language.syntax
+    if tree is None or syntax is None:
         return []
     lines = entry.document.lines
-    rows = import_rows(tree, len(lines), entry.language.name, MOST_IMPORTS)
+    rows = import_rows(tree, len(lines), syntax, MOST_IMPORTS)
     return [_text(lines, each) for each in rows]
 
 

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from server.context.languages import Syntax
+from server.context.syntax import Syntax
 
 if TYPE_CHECKING:
     from tree_sitter import Language as Grammar
     from tree_sitter import Parser, Tree
 
 READ_SIZE = 4096  # bytes handed to the parser at once
+WHOLE_READ_LINES = 256  # lines handed to the parser at once when it reads them all
+READ_LINES = 8  # the same when it looks for what an edit changed
+
+Read = Callable[[int, tuple[int, int]], bytes]  # what stands at a byte, which is at a (row, byte column)
 
 
 class ParseLimit(Exception):
@@ -24,18 +29,18 @@ class ParseLimit(Exception):
 
 
 @cache
-def grammar(module: str, function: str = "language") -> Grammar:
-    """The grammar that a wheel's module gives."""
+def grammar(syntax: Syntax) -> Grammar:
+    """The grammar of a language, loaded once."""
     from tree_sitter import Language as Grammar
 
-    return Grammar(getattr(importlib.import_module(module), function)())
+    return Grammar(getattr(importlib.import_module(syntax.module), syntax.function)())
 
 
 def parser_for(syntax: Syntax) -> Parser:
     """A parser of its own, for one text at a time."""
     from tree_sitter import Parser
 
-    return Parser(grammar(syntax.module, syntax.function))
+    return Parser(grammar(syntax))
 
 
 def parse(parser: Parser, data: bytes, limit_s: float, old_tree: Tree | None = None) -> Tree:
@@ -43,17 +48,51 @@ def parse(parser: Parser, data: bytes, limit_s: float, old_tree: Tree | None = N
 
     limit_s: processor time of this thread; how busy the machine is must not change a completion.
     """
-    limit = time.thread_time() + limit_s
+    return _parse(parser, lambda offset, _: data[offset : offset + READ_SIZE], limit_s, time.thread_time, old_tree)
+
+
+def parse_lines(parser: Parser, lines: Sequence[str], limit_s: float, old_tree: Tree | None = None) -> Tree:
+    """The same for lines with their ends. Raises ParseLimit.
+
+    limit_s: time by the wall, for somebody may be waiting. A line ended by a lone `\\r` ends with `\\n` for the
+    parser: rows then equal lines.
+    """
+    read = _LineReader(lines, WHOLE_READ_LINES if old_tree is None else READ_LINES)
+    return _parse(parser, read, limit_s, time.monotonic, old_tree)
+
+
+def _line_bytes(line: str) -> bytes:
+    """A line as the parser reads it."""
+    data = line.encode("utf-8", "replace")
+    return data[:-1] + b"\n" if data.endswith(b"\r") else data
+
+
+def _parse(parser: Parser, read: Read, limit_s: float, clock: Callable[[], float], old_tree: Tree | None) -> Tree:
+    limit = clock() + limit_s
     old: dict[str, Any] = {} if old_tree is None else {"old_tree": old_tree}
     try:
-        return parser.parse(
-            lambda offset, _: data[offset : offset + READ_SIZE],
-            progress_callback=lambda offset, failing: time.thread_time() > limit,
-            **old,
-        )
-    except ValueError as error:
+        return parser.parse(read, progress_callback=lambda offset, failing: clock() > limit, **old)
+    except ValueError as error:  # the binding's word for a parse that the callback ended
         parser.reset()  # or the next parse would go on with this text
         raise ParseLimit from error
+
+
+class _LineReader:
+    """Hands out lines as bytes."""
+
+    def __init__(self, lines: Sequence[str], at_once: int) -> None:
+        self._lines = lines
+        self._at_once = at_once
+        self._row, self._bytes = -1, b""
+
+    def __call__(self, offset: int, point: tuple[int, int]) -> bytes:
+        row, column = point
+        if row >= len(self._lines):
+            return b""
+        if row != self._row:
+            self._row = row
+            self._bytes = b"".join(map(_line_bytes, self._lines[row : row + self._at_once]))
+        return self._bytes[column:]
 
 
 def error_count(tree: Tree) -> int:

@@ -29,7 +29,7 @@ class WorkspaceIndex:
         exclude: Sequence[str] = (),
         exclude_by_language: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "folders": [str(folder) for folder in folders],
             "exclude": list(exclude),
             "exclude_by_language": {name: list(globs) for name, globs in (exclude_by_language or {}).items()},
@@ -87,6 +87,11 @@ class WorkspaceIndex:
     def changed(self, paths: Iterable[Path]) -> None:
         """Tell that files were written, made or removed."""
         self._send({"changed": [str(path) for path in paths]})
+
+    def exclude(self, globs: Iterable[str]) -> None:
+        """Exclude files of these globs from now on, instead of those excluded before."""
+        self._settings["exclude"] = list(globs)
+        self._send({"exclude": self._settings["exclude"]})
 
     async def aclose(self) -> None:
         """End the process."""

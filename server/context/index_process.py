@@ -8,6 +8,7 @@ process's only work but for questions, which a second thread answers from what i
                                         -> {"id": 1, "found": [{name, path, text}, ...]}
     {"id": 2, "state": true}            -> {"id": 2, "files": ..., "definitions": ..., ...}
     {"changed": [PATH, ...]}
+    {"exclude": [...]}                                                         instead of those before
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
-from server.context.languages import language_for
+from server.context.families import may_use
+from server.context.grammars import ParseLimit, parse_lines, parser_for
+from server.context.languages import Language, language_for
 from server.context.privacy import Privacy, holds_secret
-from server.context.tags import ROWS, Definition, definitions, grammar
-from server.context.trees import parse
+from server.context.tags import Definition, definition_query, definitions
 from server.documents.lines import split_lines
 
 MOST_FILES = 10_000
@@ -41,14 +43,9 @@ RESCAN_S = (
     120.0  # and at least so long: how often the folders are looked through for files that are new, changed or gone
 )
 COMMON = 50  # a name that more files define says nothing
+SCAN: Final = "scan"  # asks for a scan at once
 NICENESS = 5  # requests come first; much more, and a busy machine would never get it done
 _WORD = re.compile(r"\w+")
-# Languages that use each other's definitions; any other stands alone.
-_FAMILIES = {
-    **dict.fromkeys(("javascript", "javascriptreact", "typescript", "typescriptreact"), "script"),
-    **dict.fromkeys(("c", "cpp"), "c"),
-    **dict.fromkeys(("java", "kotlin", "scala"), "jvm"),
-}
 
 
 @dataclass(slots=True)
@@ -94,8 +91,8 @@ class Index:
     def update(self, path: Path, folder: Path | None = None) -> None:
         """Read a file again if it has changed; forget one that is gone or may not be context any more."""
         folder = folder or next((each for each in self.privacy.folders if path.is_relative_to(each)), None)
-        language = language_for("", path.name).name
-        if folder is None or language not in ROWS:
+        syntax = language_for("", path.name).syntax
+        if folder is None or syntax is None:
             return
         try:
             changed = path.stat().st_mtime_ns
@@ -111,12 +108,12 @@ class Index:
             self._drop(path)
             return
         lines = split_lines(text)
-        its_grammar = grammar(language)
-        tree = None if its_grammar is None else parse(its_grammar, lines, PARSE_LIMIT_S)
-        if tree is None:
+        try:
+            tree = parse_lines(parser_for(syntax), lines, PARSE_LIMIT_S)
+            found = [each for each in definitions(tree, lines, syntax) if not holds_secret(each.text)]
+        except ParseLimit:
             self.skipped["not parsed in time"] += 1
-        found = [] if tree is None else definitions(tree, lines, language)
-        found = [each for each in found if not holds_secret(each.text)]
+            found = []
         self._drop(path)
         with self._lock:
             self._files[path] = IndexedFile(folder, changed, found)
@@ -131,10 +128,14 @@ class Index:
         imported must have one definition only, or the wrong one might be shown.
         """
         found: list[dict[str, str]] = []
-        family = _family(near)
+        user = language_for("", near.name)
         with self._lock:
             for name in names:
-                paths = [path for path in self._paths_by_name.get(name, ()) if path != near and _family(path) == family]
+                paths = [
+                    path
+                    for path in self._paths_by_name.get(name, ())
+                    if path != near and may_use(user, language_for("", path.name))
+                ]
                 words = {word for text in imports if name in (of := _WORD.findall(text)) for word in of}
                 if not 0 < len(paths) <= (COMMON if words else 1):
                     continue
@@ -145,7 +146,7 @@ class Index:
                 found.append({"name": name, "path": shown, "text": definition.text, "file": str(path)})
                 if len(found) >= most:
                     break
-        # A file that is gone, or was changed behind our back, must not speak.
+        # A file that is gone, was changed behind our back or excluded since must not speak.
         return [each for each in found if self._still_holds(Path(each.pop("file")))]
 
     def state(self) -> dict[str, Any]:
@@ -164,7 +165,8 @@ class Index:
     def _still_holds(self, path: Path) -> bool:
         file = self._files.get(path)
         try:
-            return file is not None and path.stat().st_mtime_ns == file.changed
+            unchanged = file is not None and path.stat().st_mtime_ns == file.changed
+            return unchanged and self.privacy.may_be_context(path).allowed
         except OSError:
             return False
 
@@ -189,7 +191,7 @@ def main() -> int:
     given = json.loads(first)
     folders = [Path(folder) for folder in given["folders"]]
     index = Index(Privacy(folders, given.get("exclude", ()), given.get("exclude_by_language", {})))
-    changed: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
+    changed: queue.SimpleQueue[Path | Literal["scan"] | None] = queue.SimpleQueue()
     threading.Thread(target=_answer, args=(index, changed), daemon=True).start()
     while True:
         index.scan()
@@ -201,14 +203,19 @@ def main() -> int:
                 break
             if path is None:
                 return 0
+            if path == SCAN:
+                break
             index.update(path)
 
 
-def _answer(index: Index, changed: queue.SimpleQueue[Path | None]) -> None:
+def _answer(index: Index, changed: queue.SimpleQueue[Path | Literal["scan"] | None]) -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         for path in asked.get("changed", ()):
             changed.put(Path(path))
+        if "exclude" in asked:
+            index.privacy.exclude = asked["exclude"]
+            changed.put(SCAN)
         if "find" in asked:
             found = index.find(asked["find"], Path(asked["near"]), asked["imports"], asked["most"])
             _say({"id": asked["id"], "found": found})
@@ -242,13 +249,13 @@ def _source_files(folder: Path, privacy: Privacy) -> Iterator[Path]:
                 if entry.is_dir(follow_symlinks=False):
                     if privacy.may_enter(folder, path):
                         directories.append(path)
-                elif entry.is_file() and language_for("", entry.name).name in ROWS:
+                elif entry.is_file() and _defines(language_for("", entry.name)):
                     yield path
 
 
-def _family(path: Path) -> str:
-    name = language_for("", path.name).name
-    return _FAMILIES.get(name, name)
+def _defines(language: Language) -> bool:
+    """Whether files of the language define what others may use."""
+    return language.syntax is not None and definition_query(language.syntax) is not None
 
 
 def _told(path: Path, words: set[str]) -> int:

@@ -5,51 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePath
 
-
-@dataclass(frozen=True)
-class Syntax:
-    """A tree-sitter grammar and the kinds of its named nodes that mean something to us.
-
-    module, function: what gives the grammar. blocks: nodes whose named children are statements or members,
-    the root among them. statements: endings of the kinds of statements. lists: nodes whose named children
-    are arguments, parameters or elements. functions, imports, comments, strings: as they say.
-    """
-
-    module: str
-    blocks: frozenset[str]
-    functions: frozenset[str]
-    imports: frozenset[str]
-    comments: frozenset[str]
-    strings: frozenset[str]
-    lists: frozenset[str]
-    statements: tuple[str, ...] = ("_statement", "_declaration", "_definition")
-    function: str = "language"
-
-
-def _syntax(
-    module: str,
-    blocks: str,
-    functions: str = "",
-    imports: str = "",
-    strings: str = "",
-    lists: str = "",
-    *,
-    comments: str = "comment",
-    statements: str = "_statement _declaration _definition",
-    function: str = "language",
-) -> Syntax:
-    """A `Syntax` from kinds separated by blanks, so that a row can be read."""
-    return Syntax(
-        f"tree_sitter_{module}",
-        blocks=frozenset(blocks.split()),
-        functions=frozenset(functions.split()),
-        imports=frozenset(imports.split()),
-        comments=frozenset(comments.split()),
-        strings=frozenset(strings.split()),
-        lists=frozenset(lists.split()),
-        statements=tuple(statements.split()),
-        function=function,
-    )
+from server.context.syntax import Syntax, syntax
 
 
 @dataclass(frozen=True)
@@ -94,22 +50,49 @@ class Language:
 _JOINTS = ">?|&.,=:"
 _HEADS = frozenset({"where", "throws", "extends", "implements", "permits", "requires", "with"})
 _CHARACTER = r"'(?:\\[^'\n]*|\\'|[^'\\\n])'"  # one character; a quote alone may be a lifetime or an apostrophe
-_TAGS = "program statement_block class_body switch_case switch_default interface_body object_type enum_body"
-_SCRIPT = (
-    _TAGS,
-    "function_declaration function_expression generator_function_declaration method_definition arrow_function",
-    "import_statement",
-    "string template_string",
-    "arguments formal_parameters array object named_imports export_clause",
+_EXPORTED = (
+    "(program (lexical_declaration (variable_declarator name: (identifier) @name)) @definition)",
+    "(export_statement (lexical_declaration (variable_declarator name: (identifier) @name)) @definition)",
+)
+_DEFINES = ("(preproc_def name: (identifier) @name) @definition",)
+_STYLES = (
+    "(rule_set (selectors (class_selector (class_name (identifier) @name)))) @definition",
+    "(rule_set (selectors (id_selector (id_name) @name))) @definition",
+    '((declaration (property_name) @name) @definition (#match? @name "^--"))',
+    "(keyframes_statement (keyframes_name) @name) @definition",
+)
+_SCHEMAS = (
+    "(pair key: (string (string_content) @part) value: (object (pair key: (string (string_content) @name)) @definition)"
+    ' (#any-of? @part "$defs" "definitions"))',
 )
 _CLIKE = (
     "translation_unit compound_statement declaration_list field_declaration_list enumerator_list case_statement"
     " preproc_if preproc_ifdef preproc_else",
     "function_definition",
     "preproc_include",
-    "string_literal char_literal",
+    "string_literal char_literal system_lib_string",
     "argument_list parameter_list initializer_list",
 )
+
+
+def _script_syntax(grammar: str, function: str = "language") -> Syntax:
+    """JavaScript's; TypeScript's grammar has more kinds."""
+    typed = grammar == "typescript"
+    blocks = "program statement_block class_body switch_case switch_default"
+    types = " interface_declaration type_alias_declaration enum_declaration abstract_class_declaration"
+    return syntax(
+        grammar,
+        blocks + " interface_body object_type enum_body" * typed,
+        "function_declaration function_expression generator_function_declaration method_definition arrow_function",
+        "import_statement",
+        "string template_string",
+        "arguments formal_parameters array object named_imports export_clause",
+        types="class_declaration" + types * typed,
+        definitions="function_declaration generator_function_declaration method_definition",
+        values=_EXPORTED,
+        wrappers="export_statement",
+        function=function,
+    )
 
 
 def _script(name: str, *extensions: str, syntax: Syntax, markup: bool = False) -> Language:
@@ -167,38 +150,37 @@ LANGUAGES = (
         ("py", "pyi", "pyw"),
         multiline_quotes=('"""', "'''"),
         quotes="\"'",
-        syntax=_syntax(
+        syntax=syntax(
             "python",
             "module block",
             "function_definition lambda",
             "import_statement import_from_statement future_import_statement",
             "string",
             "argument_list parameters list tuple set dictionary",
+            types="class_definition",
+            definitions="function_definition",
+            values=("(module (expression_statement (assignment left: (identifier) @name)) @definition)",),
+            wrappers="decorated_definition",
         ),
     ),
-    _script(
-        "javascript", "js", "mjs", "cjs", syntax=_syntax("javascript", _TAGS.rpartition(" interface")[0], *_SCRIPT[1:])
-    ),
-    _script(
-        "javascriptreact",
-        "jsx",
-        syntax=_syntax("javascript", _TAGS.rpartition(" interface")[0], *_SCRIPT[1:]),
-        markup=True,
-    ),
-    _script("typescript", "ts", "mts", "cts", syntax=_syntax("typescript", *_SCRIPT, function="language_typescript")),
-    _script("typescriptreact", "tsx", syntax=_syntax("typescript", *_SCRIPT, function="language_tsx"), markup=True),
+    _script("javascript", "js", "mjs", "cjs", syntax=_script_syntax("javascript")),
+    _script("javascriptreact", "jsx", syntax=_script_syntax("javascript"), markup=True),
+    _script("typescript", "ts", "mts", "cts", syntax=_script_syntax("typescript", "language_typescript")),
+    _script("typescriptreact", "tsx", syntax=_script_syntax("typescript", "language_tsx"), markup=True),
     _slashes(
         "go",
         "go",
         multiline_quotes=("`",),
         raw_quotes="`",
-        syntax=_syntax(
+        syntax=syntax(
             "go",
             "source_file block statement_list import_spec_list field_declaration_list interface_type",
             "function_declaration method_declaration func_literal",
-            "import_declaration",
+            "import_declaration package_clause",
             "interpreted_string_literal raw_string_literal rune_literal",
             "argument_list parameter_list literal_value",
+            types="type_spec",
+            definitions="function_declaration method_declaration type_alias",
         ),
     ),
     _slashes(
@@ -206,7 +188,7 @@ LANGUAGES = (
         "rs",
         terminated=True,
         literals=r"b?c?r(?P<hashes>#*)\"[^\n]*?\"(?P=hashes)|b?" + _CHARACTER,
-        syntax=_syntax(
+        syntax=syntax(
             "rust",
             "source_file block declaration_list field_declaration_list enum_variant_list match_block",
             "function_item closure_expression",
@@ -215,6 +197,9 @@ LANGUAGES = (
             "arguments parameters array_expression tuple_expression field_initializer_list use_list",
             comments="line_comment block_comment",
             statements="_statement _declaration _definition _item macro_invocation field_declaration enum_variant",
+            types="struct_item enum_item union_item trait_item",
+            definitions="function_item function_signature_item type_item const_item static_item macro_definition"
+            " mod_item",
         ),
     ),
     _slashes(
@@ -222,7 +207,7 @@ LANGUAGES = (
         "java",
         terminated=True,
         multiline_quotes=('"""',),
-        syntax=_syntax(
+        syntax=syntax(
             "java",
             "program block class_body interface_body enum_body_declarations constructor_body"
             " switch_block_statement_group annotation_type_body",
@@ -231,9 +216,24 @@ LANGUAGES = (
             "string_literal character_literal",
             "argument_list formal_parameters array_initializer annotation_argument_list",
             comments="line_comment block_comment",
+            types="class_declaration interface_declaration enum_declaration record_declaration",
+            definitions="method_declaration constructor_declaration annotation_type_declaration",
         ),
     ),
-    _slashes("c", "c", "h", terminated=True, directives=True, syntax=_syntax("c", *_CLIKE)),
+    _slashes(
+        "c",
+        "c",
+        "h",
+        terminated=True,
+        directives=True,
+        syntax=syntax(
+            "c",
+            *_CLIKE,
+            types="struct_specifier enum_specifier union_specifier type_definition",
+            definitions="function_definition declaration preproc_function_def",
+            values=_DEFINES,
+        ),
+    ),
     _slashes(
         "cpp",
         "cpp",
@@ -245,13 +245,18 @@ LANGUAGES = (
         terminated=True,
         directives=True,
         literals=r'(?:u8|[uUL])?R"(?P<mark>\w*)\([^\n]*?\)(?P=mark)"|(?<=[0-9a-fA-F])\'(?=[0-9a-fA-F])|' + _CHARACTER,
-        syntax=_syntax(
+        syntax=syntax(
             "cpp",
             _CLIKE[0],
             "function_definition lambda_expression",
             _CLIKE[2] + " using_declaration",
-            "string_literal raw_string_literal char_literal",
+            "string_literal raw_string_literal char_literal system_lib_string",
             _CLIKE[4] + " template_argument_list field_initializer_list",
+            types="struct_specifier enum_specifier union_specifier class_specifier",
+            definitions="function_definition declaration type_definition field_declaration alias_declaration"
+            " preproc_function_def",
+            values=_DEFINES,
+            wrappers="template_declaration",
         ),
     ),
     _slashes(
@@ -260,7 +265,7 @@ LANGUAGES = (
         terminated=True,
         directives=True,
         multiline_quotes=('"""',),
-        syntax=_syntax(
+        syntax=syntax(
             "c_sharp",
             "compilation_unit block declaration_list enum_member_declaration_list switch_section",
             "method_declaration constructor_declaration local_function_statement lambda_expression",
@@ -268,6 +273,9 @@ LANGUAGES = (
             "string_literal verbatim_string_literal raw_string_literal character_literal"
             " interpolated_string_expression",
             "argument_list parameter_list initializer_expression",
+            types="class_declaration interface_declaration struct_declaration enum_declaration",
+            definitions="record_declaration method_declaration constructor_declaration delegate_declaration"
+            " property_declaration",
         ),
     ),
     _slashes(
@@ -275,21 +283,24 @@ LANGUAGES = (
         "kt",
         "kts",
         multiline_quotes=('"""',),
-        syntax=_syntax(
+        syntax=syntax(
             "kotlin",
             "source_file block class_body enum_class_body lambda_literal",
             "function_declaration anonymous_function secondary_constructor lambda_literal",
-            "import",
+            "import package_header",
             "string_literal multiline_string_literal character_literal",
             "value_arguments function_value_parameters class_parameters",
             comments="line_comment block_comment",
+            types="class_declaration object_declaration",
+            definitions="function_declaration",
+            bodies="class_body enum_class_body function_body",
         ),
     ),
     _slashes(
         "swift",
         "swift",
         multiline_quotes=('"""',),
-        syntax=_syntax(
+        syntax=syntax(
             "swift",
             "source_file statements class_body enum_class_body protocol_body",
             "function_declaration init_declaration lambda_literal",
@@ -297,6 +308,8 @@ LANGUAGES = (
             "line_string_literal multi_line_string_literal raw_string_literal",
             "value_arguments array_literal dictionary_literal",
             comments="comment multiline_comment",
+            types="class_declaration protocol_declaration",
+            definitions="function_declaration protocol_function_declaration",
         ),
     ),
     _slashes(
@@ -304,14 +317,16 @@ LANGUAGES = (
         "scala",
         "sc",
         multiline_quotes=('"""',),
-        syntax=_syntax(
+        syntax=syntax(
             "scala",
             "compilation_unit block indented_block template_body case_block enum_body",
             "function_definition lambda_expression",
-            "import_declaration",
-            "string interpolated_string character_literal",
+            "import_declaration package_clause",
+            "string interpolated_string_expression interpolated_string character_literal",
             "arguments parameters class_parameters",
             comments="comment block_comment",
+            types="class_definition object_definition trait_definition enum_definition",
+            definitions="function_definition function_declaration",
         ),
     ),
     _slashes(
@@ -321,21 +336,23 @@ LANGUAGES = (
         hashes=True,
         quotes="\"'`",
         literals="",
-        syntax=_syntax(
+        syntax=syntax(
             "php",
             "program compound_statement declaration_list enum_declaration_list switch_block",
             "function_definition method_declaration anonymous_function arrow_function",
-            "namespace_use_declaration",
-            "string encapsed_string heredoc nowdoc_string",
+            "namespace_use_declaration namespace_definition",
+            "string encapsed_string heredoc nowdoc nowdoc_string",
             "arguments formal_parameters array_creation_expression",
             function="language_php",
+            types="class_declaration interface_declaration trait_declaration enum_declaration",
+            definitions="function_definition method_declaration",
         ),
     ),
     _slashes(
         "jsonc",
         "jsonc",
         literals="",
-        syntax=_syntax("json", "document object", "", "", "string", "object array", statements="pair"),
+        syntax=syntax("json", "document object", "", "", "string", "object array", statements="pair", values=_SCHEMAS),
     ),
     Language(
         "json",
@@ -343,7 +360,7 @@ LANGUAGES = (
         ("//", ""),
         (),
         quotes='"',
-        syntax=_syntax("json", "document object", "", "", "string", "object array", statements="pair"),
+        syntax=syntax("json", "document object", "", "", "string", "object array", statements="pair", values=_SCHEMAS),
     ),
     Language(
         "css",
@@ -352,7 +369,7 @@ LANGUAGES = (
         (),
         ("/*", "*/"),
         quotes="\"'",
-        syntax=_syntax(
+        syntax=syntax(
             "css",
             "stylesheet block keyframe_block_list",
             "",
@@ -360,6 +377,7 @@ LANGUAGES = (
             "string_value",
             "arguments",
             statements="_statement declaration rule_set at_rule",
+            values=_STYLES,
         ),
     ),
     Language("scss", ("scss",), ("//", ""), ("//",), ("/*", "*/"), quotes="\"'"),
@@ -371,7 +389,7 @@ LANGUAGES = (
         ("<!--", "-->"),
         quotes='"',
         markup=True,
-        syntax=_syntax("html", "document element", "", "", "quoted_attribute_value", "", statements="element"),
+        syntax=syntax("html", "document element", "", "", "quoted_attribute_value", "", statements="element"),
     ),
     Language(
         "sql",
@@ -381,7 +399,7 @@ LANGUAGES = (
         ("/*", "*/"),
         quotes="\"'`",
         ending=frozenset({"end", "END"}),
-        syntax=_syntax(
+        syntax=syntax(
             "sql",
             "program block",
             "function_declaration create_function",
@@ -390,6 +408,8 @@ LANGUAGES = (
             "column_definitions list select_expression",
             comments="comment marginalia",
             statements="statement",
+            types="create_table create_type",
+            definitions="create_view create_materialized_view create_function",
         ),
     ),
     Language(
@@ -404,13 +424,14 @@ LANGUAGES = (
         literals=r"\[(?P<level>=*)\[[^\n]*?\](?P=level)\]",
         continuing=frozenset({"else", "elseif"}),
         ending=frozenset({"end", "until"}),
-        syntax=_syntax(
+        syntax=syntax(
             "lua",
             "chunk block",
             "function_declaration function_definition",
             "",
             "string",
             "arguments parameters table_constructor",
+            definitions="function_declaration",
         ),
     ),
     Language(
@@ -419,7 +440,7 @@ LANGUAGES = (
         file_names=("Gemfile", "Rakefile"),
         continuing=frozenset({"else", "elsif", "when", "in", "rescue", "ensure"}),
         ending=frozenset({"end"}),
-        syntax=_syntax(
+        syntax=syntax(
             "ruby",
             "program body_statement block_body then else do",
             "method singleton_method lambda",
@@ -427,6 +448,8 @@ LANGUAGES = (
             "string string_array symbol_array heredoc_body",
             "argument_list method_parameters array hash",
             statements="call assignment method class module if unless while until for case return",
+            types="class module",
+            definitions="method singleton_method",
         ),
     ),
     Language(
@@ -434,7 +457,7 @@ LANGUAGES = (
         ("sh", "bash", "zsh"),
         continuing=frozenset({"else", "elif", "do", "then"}),
         ending=frozenset({"fi", "done", "esac"}),
-        syntax=_syntax(
+        syntax=syntax(
             "bash",
             "program compound_statement do_group else_clause",
             "function_definition",
@@ -442,13 +465,14 @@ LANGUAGES = (
             "string raw_string ansi_c_string heredoc_body",
             "array",
             statements="_statement command pipeline list variable_assignment",
+            definitions="function_definition",
         ),
     ),
     Language(
         "yaml",
         ("yaml", "yml"),
         quotes="\"'",
-        syntax=_syntax(
+        syntax=syntax(
             "yaml",
             "stream document block_mapping block_sequence",
             "",
@@ -456,6 +480,7 @@ LANGUAGES = (
             "double_quote_scalar single_quote_scalar block_scalar",
             "flow_mapping flow_sequence",
             statements="block_mapping_pair block_sequence_item",
+            values=("(block_mapping_pair value: (block_node (anchor (anchor_name) @name))) @definition",),
         ),
     ),
     Language("toml", ("toml",), multiline_quotes=('"""', "'''")),
@@ -467,7 +492,7 @@ LANGUAGES = (
         ("<!--", "-->"),
         (),
         prose=True,
-        syntax=_syntax(
+        syntax=syntax(
             "markdown",
             "document section list list_item",
             "",

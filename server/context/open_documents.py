@@ -11,7 +11,7 @@ from urllib.request import url2pathname
 from weakref import WeakValueDictionary
 
 from server.context.languages import Language
-from server.context.tags import ROWS, Definition, definitions, grammar
+from server.context.tags import Definition, definitions
 from server.context.trees import DocumentTree
 from server.documents.document import Document, LineEdit
 from server.documents.edits import EditHistory
@@ -65,11 +65,11 @@ class OpenDocument:
             await asyncio.wait({self._listing})
 
     async def _list(self) -> None:
-        assert self.tree is not None and self.tree.tree is not None
+        assert self.tree is not None and self.tree.tree is not None and self.language.syntax is not None
         tree, lines = self.tree.tree.copy(), list(self.document.lines)
         self._changed = False
         try:
-            self.definitions = await asyncio.to_thread(definitions, tree, lines, self.language.name)
+            self.definitions = await asyncio.to_thread(definitions, tree, lines, self.language.syntax)
             self.listed = True
         finally:
             self._rest_until = time.monotonic() + DEFINITIONS_REST_S
@@ -89,8 +89,7 @@ class OpenDocuments:
         entry = self._entries.get(key)
         if entry is not None and entry.document is document and entry.language == language:
             return entry
-        its_grammar = grammar(language.name) if language.name in ROWS else None
-        tree = None if its_grammar is None else DocumentTree(document, its_grammar)
+        tree = None if language.syntax is None else DocumentTree(document, language.syntax)
         entry = OpenDocument(document, path, file, language, tree)
         document.watch(entry.note_edit)
         self._entries[key] = entry

@@ -14,6 +14,7 @@ MOST_NAMES = 40
 # A chunk that shares more than so much with the cursor's surroundings would be copied by the target.
 SIMILAR = 0.5
 _NAME = re.compile(r"[^\W\d]\w{2,}")
+_HYPHENATED = re.compile(r"(?<![\w-])-{0,2}[^\W\d]\w*(?:-\w+)+(?![\w-])|(?<![\w-])--\w+")
 
 
 def near_text(before: str, after: str) -> str:
@@ -23,12 +24,18 @@ def near_text(before: str, after: str) -> str:
 
 def names_near(before: str, after: str) -> list[str]:
     """Names used around the cursor, the nearest first, each once."""
-    behind = _NAME.findall(before[-NEAR_BEFORE:])[::-1]
-    ahead = _NAME.findall(after[:NEAR_AFTER])
+    behind = _names(before[-NEAR_BEFORE:])[::-1]
+    ahead = _names(after[:NEAR_AFTER])
     # The word that is being typed is rarely whole.
     if before[-1:].isalnum() or before.endswith("_"):
         behind = behind[1:]
     return list(dict.fromkeys([*behind, *ahead]))[:MOST_NAMES]
+
+
+def _names(text: str) -> list[str]:
+    """Names in their order; `--main-color` and `card-title`, as styles have them, besides the words they are of."""
+    names = _NAME.findall(text)
+    return names if "-" not in text else [*names, *_HYPHENATED.findall(text)]
 
 
 def similarity(one: str, other: str) -> float:

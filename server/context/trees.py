@@ -2,8 +2,7 @@
 
 Edits are noted as they come and parsed when somebody asks, for what they touched only. A parse has a time
 limit; where it strikes, the tree of before the edits, moved along with them, serves on, and a thread
-parses in peace. The parser reads through a callback: parsing bytes holds the GIL throughout and knows no
-time limit.
+parses in peace.
 """
 
 from __future__ import annotations
@@ -12,21 +11,20 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from server.context.grammars import ParseLimit, parse_lines, parser_for
+from server.context.syntax import Syntax
 from server.documents.common_prefix import common_prefix
 from server.documents.document import Document, LineEdit
 
 if TYPE_CHECKING:
-    from tree_sitter import Language as Grammar
     from tree_sitter import Tree
 
 REQUEST_LIMIT_S = 0.005  # of a parse that a request waits for
 THREAD_LIMIT_S = 3.0  # of a parse in a thread; a grammar that hangs must not hold it for ever
 FIRST_LIMIT_S = 0.002  # small documents are parsed at once: no thread is faster
 RESTS = 4  # times as long as it parsed does a thread rest before the next parse
-WHOLE_READ_LINES = 256  # lines handed to the parser at once when it reads them all
-READ_LINES = 8  # the same when it looks for what an edit changed
 LARGEST_TREE = 8_000_000  # characters; beyond it a document has no tree
 
 
@@ -52,24 +50,6 @@ class _ByteEdit:
         )
 
 
-def parse(grammar: Grammar, lines: Sequence[str], limit_s: float, old_tree: Tree | None = None) -> Tree | None:
-    """The tree of the lines; None when the time limit struck.
-
-    old_tree: the tree of before, with `edit` told of every change since.
-    """
-    from tree_sitter import Parser
-
-    parser = Parser(grammar)
-    read = _Reader(lines, WHOLE_READ_LINES if old_tree is None else READ_LINES)
-    limit = time.monotonic() + limit_s
-    old: dict[str, Any] = {} if old_tree is None else {"old_tree": old_tree}
-    try:
-        return parser.parse(read, progress_callback=lambda offset, failing: time.monotonic() > limit, **old)
-    except ValueError:  # the binding's word for a parse that the callback ended
-        parser.reset()
-        return None
-
-
 class DocumentTree:
     """The tree of one open document. Belongs to one thread, but for the parse it runs in another.
 
@@ -77,11 +57,11 @@ class DocumentTree:
     was typed may be missing in it; None before the first parse. fresh: nothing is missing.
     """
 
-    def __init__(self, document: Document, grammar: Grammar) -> None:
+    def __init__(self, document: Document, syntax: Syntax) -> None:
         self.tree: Tree | None = None
         self.fresh = False
         self._document = document
-        self._grammar = grammar
+        self._syntax = syntax
         self._sizes = [_size(line) for line in document.lines]
         self._thread: asyncio.Task[None] | None = None
         self._since: list[_ByteEdit] = []  # edits while a thread parses
@@ -101,7 +81,7 @@ class DocumentTree:
         if self.tree is None:
             limit_s = min(limit_s, FIRST_LIMIT_S)
         # Code that is being typed is often broken, and mending it can cost as much as a first parse.
-        tree = None if self._slow else parse(self._grammar, self._document.lines, limit_s, self.tree)
+        tree = None if self._slow else self._parsed(self._document.lines, limit_s, self.tree)
         if tree is not None:
             self.tree, self.fresh = tree, True
         else:
@@ -116,6 +96,12 @@ class DocumentTree:
             await asyncio.wait({self._thread})
             self.refresh()
         return self.tree
+
+    def _parsed(self, lines: Sequence[str], limit_s: float, old_tree: Tree | None) -> Tree | None:
+        try:
+            return parse_lines(parser_for(self._syntax), lines, limit_s, old_tree)
+        except ParseLimit:
+            return None
 
     def _parse_in_thread(self) -> None:
         size = sum(self._sizes)
@@ -134,7 +120,7 @@ class DocumentTree:
     async def _parse_lines(self, lines: list[str], size: int) -> None:
         old_tree, begun = self.tree and self.tree.copy(), time.monotonic()
         try:
-            tree = await asyncio.to_thread(parse, self._grammar, lines, THREAD_LIMIT_S, old_tree)
+            tree = await asyncio.to_thread(self._parsed, lines, THREAD_LIMIT_S, old_tree)
             taken_s = time.monotonic() - begun
             self._slow = taken_s > REQUEST_LIMIT_S
             self._rest_until = begun + (1 + RESTS) * taken_s
@@ -180,29 +166,6 @@ class DocumentTree:
             _point(row, old_bytes[: len(old_bytes) - rest]),
             _point(row, new_bytes[: len(new_bytes) - rest]),
         )
-
-
-class _Reader:
-    """Hands out lines as bytes. A line ended by a lone `\\r` ends with `\\n` here: rows then equal lines."""
-
-    def __init__(self, lines: Sequence[str], at_once: int) -> None:
-        self._lines = lines
-        self._at_once = at_once
-        self._row, self._bytes = -1, b""
-
-    def __call__(self, offset: int, point: tuple[int, int]) -> bytes:
-        row, column = point
-        if row >= len(self._lines):
-            return b""
-        if row != self._row:
-            self._row = row
-            self._bytes = b"".join(map(_line_bytes, self._lines[row : row + self._at_once]))
-        return self._bytes[column:]
-
-
-def _line_bytes(line: str) -> bytes:
-    data = line.encode("utf-8", "replace")
-    return data[:-1] + b"\n" if data.endswith(b"\r") else data
 
 
 def _encoded(text: str) -> bytes:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from server.completion.boundaries.boundary import indentation
 from server.completion.boundaries.syntax_rows import SyntaxRow
 from server.context.grammars import ParseLimit, parse, parser_for
-from server.context.languages import Syntax
+from server.context.syntax import Syntax
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Tree
