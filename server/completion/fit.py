@@ -32,8 +32,8 @@ class Insertion:
 def fit(text: str, site: Surroundings) -> Insertion:
     """Where `text` (with `\\n` line ends, not empty) goes in the document."""
     column = site.place.column
-    right = site.line[column:]
-    replaced = _replaced(text, right, site.language)
+    right = site.line[column:][: len(site.cursor.line_after)]
+    replaced = _replaced(text, right, site.cursor.language)
     if right.strip(_BLANKS):
         replaced = soundest(text, site.cursor, list(dict.fromkeys((replaced, 0, *_ends_of_closers(right)))))
     return Insertion(

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from server.completion.boundaries.line_boundary import REPETITION
+from server.completion.closing import closed, parses_worse
 from server.completion.fit import Insertion, cursor_range, fit
 from server.completion.generated import Generated, Piece, Reader
 from server.completion.generation import Attachment, Generation, RoundText
@@ -112,6 +114,11 @@ class Request:
     def answer(self, generated: Generated, piece: Piece, stats: Stats) -> CompletionResult:
         """The answer that a piece of a generated text is."""
         text = generated.text[piece.start : piece.settled]
+        if text and (piece.finish in ("length", "eos") or piece.reason == REPETITION):
+            shown = self._on_growth is not None
+            text = closed(text, self.site.cursor, shown=shown)
+            if piece.reason == REPETITION and not shown and parses_worse(text, self.site.cursor):
+                text = ""  # a loop is no loss
         return self.answer_with(text, piece.finish or "cancelled", piece.reason, stats)
 
     def answer_with(self, text: str, finish: Finish, reason: str, stats: Stats) -> CompletionResult:

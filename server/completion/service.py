@@ -142,7 +142,7 @@ class CompletionService:
         refusal = self.refusal(site)
         if refusal:
             return Offer(refusal)
-        inside = self.context.inside(document, site.place) or inside_line(site.cursor.line_before, site.language)
+        inside = self.context.inside(document, site.place) or inside_line(site.cursor.line_before, site.cursor.language)
         situation = Situation(options.explicit, options.selected, self.context.last_edit(document), inside)
         return offer_at(site.cursor, site.place, situation)
 

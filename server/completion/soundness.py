@@ -31,6 +31,16 @@ def soundest(text: str, cursor: CursorText, choices: Sequence[int]) -> int:
         return first
 
 
+def errors_with(text: str, cursor: CursorText) -> int | None:
+    """How many errors the file has with the text at the cursor; None when no grammar tells, or not in time."""
+    if cursor.language.syntax is None:
+        return None
+    try:
+        return _errors(cursor, text, 0)
+    except ParseLimit:
+        return None
+
+
 def _errors(cursor: CursorText, text: str, replaced: int) -> int:
     assert cursor.language.syntax is not None
     whole = cursor.before + text + cursor.after[replaced:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from server.completion.closing import closed
 from server.completion.generated import Generated
 from server.completion.spot import Spot
 
@@ -24,4 +25,7 @@ def spot_if_accepted(generated: Generated) -> Spot | None:
     end = generated.decision.end
     if end is None or not generated.text[:end].strip() or generated.stream_finish not in ("eos", "length"):
         return None
-    return None if generated.text[end:].strip() else generated.spot.with_accepted(generated.text[:end])
+    unit = generated.text[:end]
+    if generated.text[end:].strip() or closed(unit, generated.spot.cursor, shown=True) != unit:
+        return None  # what is accepted will not be what was generated
+    return generated.spot.with_accepted(unit)

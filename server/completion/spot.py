@@ -48,7 +48,7 @@ class Spot:
 
     def with_accepted(self, text: str) -> Spot:
         """The spot behind `text`, had it been inserted here."""
-        cursor = CursorText(self.cursor.before + text, self.cursor.after, self.cursor.language)
+        cursor = replace(self.cursor, before=self.cursor.before + text)
         before = replace(self.before, text=self.before.text + text)
         return replace(self, cursor=cursor, before=before, single_line=False)
 

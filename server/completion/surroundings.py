@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from server.completion.boundaries.boundary import CursorText, indentation
 from server.completion.spot import Spot
+from server.context.injections import injection_at
 from server.context.languages import Language, language_for
 from server.context.prompt import TextBefore
 from server.documents.document import Document, Place
@@ -30,6 +31,7 @@ _ANY_HEAD = re.compile(r"[A-Za-z@#]")
 class Surroundings:
     """One place in a document with all that a completion needs of it.
 
+    language: of the document; the cursor's own may be another, in a page's script.
     line: the cursor's line without its ending, as it stands in the document. line_ending: what line ends
     in inserted text must be. cursor: the windows around it. before: the window for the prompt.
     single_line: no more than the line is offered.
@@ -69,7 +71,18 @@ def surroundings(document: Document, place: Place, path: str, prompt_limit: int)
 
 
 def cursor_text(lines: Sequence[str], place: Place, language: Language) -> CursorText:
-    """The windows before and after a place; the one before begins with a definition where it can."""
+    """The windows before and after a place; the one before begins with a definition where it can.
+
+    In a region of another language (a script in a page) they are of that language, and end with the region.
+    """
+    region = injection_at(lines, place.line, place.column, language)
+    if region is not None:
+        inner, inner_place = region.lines_of(lines, place)
+        return replace(_cursor_text(inner, inner_place, region.language), end_mark=region.end_mark)
+    return _cursor_text(lines, place, language)
+
+
+def _cursor_text(lines: Sequence[str], place: Place, language: Language) -> CursorText:
     line = lines[place.line]
     before_on_line, after_on_line = line[: place.column], line[place.column :]
     above = _lines_above(lines, place.line, BEFORE_LIMIT - len(before_on_line))

@@ -7,6 +7,7 @@ has gone far, or when something that was not there in time has arrived.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ from weakref import WeakKeyDictionary
 
 from server.context.families import may_use
 from server.context.formats import Chunk
+from server.context.grammars import ParseLimit, parse_lines, parser_for
+from server.context.injections import injection_at
 from server.context.languages import Language
 from server.context.open_documents import OpenDocument, OpenDocuments
 from server.context.privacy import holds_secret, text_verdict
@@ -32,6 +35,7 @@ NEAR_ROWS = 40  # of the own document: what is so near stands in the prompt anyw
 INDEX_WAIT_S = 0.006
 MOST_CHUNKS = 8
 MOST_IMPORTS = 60
+REGION_LIMIT_S = 0.01  # to parse a region of another language that the shown text begins in
 MOST_TRIES = 3  # to wait for what is not there yet, or each key would change the prompt
 RECENT_LINES = 8  # shown of a place in another document
 MOST_RECENT = 2
@@ -220,14 +224,20 @@ class ContextAssembler:
     def _head(self, entry: OpenDocument, row: int, choice: Choice) -> str:
         """Imports that the surroundings name, and the heads of the scopes that enclose a row, as whole lines."""
         if row not in choice.heads:
+            lines, first = list(entry.document.lines), 0
             tree, syntax = entry.tree.tree if entry.tree is not None else None, entry.language.syntax
+            region = injection_at(lines, row, 0, entry.language) if row < len(lines) else None
+            if region is not None and region.language.syntax is not None:
+                lines, first, syntax = region.lines_of(lines)[0], region.start[0], region.language.syntax
+                tree = None
+                with contextlib.suppress(ParseLimit):
+                    tree = parse_lines(parser_for(syntax), lines, REGION_LIMIT_S)
             if tree is None or syntax is None:
                 return ""
-            rows = import_rows(tree, row, syntax, MOST_IMPORTS)
-            lines = entry.document.lines
+            rows = import_rows(tree, row - first, syntax, MOST_IMPORTS)
             names = set(names_near(choice.near, ""))
             shown = [line for each in rows for line in [_text(lines, each)] if not names.isdisjoint(_words(line))]
-            shown += [_text(lines, each) for each in enclosing_scopes(tree, row, syntax)]
+            shown += [_text(lines, each) for each in enclosing_scopes(tree, row - first, syntax)]
             choice.heads[row] = self._builder.fitting_head([text for text in shown if not holds_secret(text)])
         return choice.heads[row]
 

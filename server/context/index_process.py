@@ -29,9 +29,10 @@ from typing import Any, Final, Literal
 
 from server.context.families import may_use
 from server.context.grammars import ParseLimit, parse_lines, parser_for
+from server.context.injections import all_definitions, holds_others
 from server.context.languages import Language, language_for
 from server.context.privacy import Privacy, holds_secret
-from server.context.tags import Definition, definition_query, definitions
+from server.context.tags import Definition, definition_query
 from server.documents.lines import split_lines
 
 MOST_FILES = 10_000
@@ -91,7 +92,8 @@ class Index:
     def update(self, path: Path, folder: Path | None = None) -> None:
         """Read a file again if it has changed; forget one that is gone or may not be context any more."""
         folder = folder or next((each for each in self.privacy.folders if path.is_relative_to(each)), None)
-        syntax = language_for("", path.name).syntax
+        language = language_for("", path.name)
+        syntax = language.syntax
         if folder is None or syntax is None:
             return
         try:
@@ -110,7 +112,7 @@ class Index:
         lines = split_lines(text)
         try:
             tree = parse_lines(parser_for(syntax), lines, PARSE_LIMIT_S)
-            found = [each for each in definitions(tree, lines, syntax) if not holds_secret(each.text)]
+            found = [each for each in all_definitions(tree, lines, language) if not holds_secret(each.text)]
         except ParseLimit:
             self.skipped["not parsed in time"] += 1
             found = []
@@ -255,7 +257,8 @@ def _source_files(folder: Path, privacy: Privacy) -> Iterator[Path]:
 
 def _defines(language: Language) -> bool:
     """Whether files of the language define what others may use."""
-    return language.syntax is not None and definition_query(language.syntax) is not None
+    defines = language.syntax is not None and definition_query(language.syntax) is not None
+    return defines or holds_others(language)
 
 
 def _told(path: Path, words: set[str]) -> int:

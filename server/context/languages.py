@@ -14,9 +14,10 @@ class Language:
 
     comment: the signs around a one-line comment, the second "" where the line's end closes it.
     line_comments, block_comment, multiline_quotes, quotes, literals: what hides brackets from the bracket
-    scanner. quotes: the quotes of strings that end on their line; literals: a pattern of others, raw strings
-    or characters; a string that begins with one of `raw_quotes` knows no backslash; regexes: `/` may begin a
-    regular expression.
+    scanner. quotes: the quotes of strings that end on their line; literals: a pattern of others, characters;
+    a string that begins with one of `raw_quotes` knows no backslash; raw_strings: patterns of what opens strings of
+    several lines that know none either, with a mark as its group, and what closes one, with the mark in it; regexes:
+    `/` may begin a regular expression.
     markup: a line may begin with the end of a tag. prose: text in paragraphs, where a blank line is the only
     boundary. continuing: first words of lines that carry a statement on at its own indentation, behind its block;
     heads: the same before its block. joints: signs that begin no statement, so that a line which begins with one
@@ -36,6 +37,7 @@ class Language:
     quotes: str = "\"'`"
     literals: str = ""
     raw_quotes: str = ""
+    raw_strings: tuple[tuple[str, str], ...] = ()
     regexes: bool = False
     markup: bool = False
     continuing: frozenset[str] = frozenset({"else", "elif", "elsif", "elseif", "catch", "except", "finally"})
@@ -121,6 +123,7 @@ def _slashes(
     quotes: str = '"',
     literals: str = _CHARACTER,
     raw_quotes: str = "",
+    raw_strings: tuple[tuple[str, str], ...] = (),
     terminated: bool = False,
     directives: bool = False,
 ) -> Language:
@@ -134,6 +137,7 @@ def _slashes(
         quotes=quotes,
         literals=literals,
         raw_quotes=raw_quotes,
+        raw_strings=raw_strings,
         terminated=terminated,
         directives=directives,
         heads=_HEADS,
@@ -187,7 +191,8 @@ LANGUAGES = (
         "rust",
         "rs",
         terminated=True,
-        literals=r"b?c?r(?P<hashes>#*)\"[^\n]*?\"(?P=hashes)|b?" + _CHARACTER,
+        literals="b?" + _CHARACTER,
+        raw_strings=((r'\b[bc]?r(#*)"', '"{}'),),
         syntax=syntax(
             "rust",
             "source_file block declaration_list field_declaration_list enum_variant_list match_block",
@@ -244,7 +249,8 @@ LANGUAGES = (
         "hxx",
         terminated=True,
         directives=True,
-        literals=r'(?:u8|[uUL])?R"(?P<mark>\w*)\([^\n]*?\)(?P=mark)"|(?<=[0-9a-fA-F])\'(?=[0-9a-fA-F])|' + _CHARACTER,
+        literals=r"(?<=[0-9a-fA-F])'(?=[0-9a-fA-F])|" + _CHARACTER,
+        raw_strings=((r'(?:u8|[uUL])?\bR"([^\s()\\"]{0,16})\(', '){}"'),),
         syntax=syntax(
             "cpp",
             _CLIKE[0],
@@ -299,6 +305,7 @@ LANGUAGES = (
     _slashes(
         "swift",
         "swift",
+        raw_strings=((r'(#+)"(?:"")?', '"{}'),),
         multiline_quotes=('"""',),
         syntax=syntax(
             "swift",
@@ -418,10 +425,8 @@ LANGUAGES = (
         ("--", ""),
         ("--",),
         ("--[[", "]]"),
-        multiline_quotes=("[[",),
-        raw_quotes="[[",
+        raw_strings=((r"(?:--)?\[(=*)\[", "]{}]"),),
         quotes="\"'",
-        literals=r"\[(?P<level>=*)\[[^\n]*?\](?P=level)\]",
         continuing=frozenset({"else", "elseif"}),
         ending=frozenset({"end", "until"}),
         syntax=syntax(

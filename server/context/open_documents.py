@@ -10,8 +10,9 @@ from urllib.parse import quote, unquote, urlsplit
 from urllib.request import url2pathname
 from weakref import WeakValueDictionary
 
+from server.context.injections import all_definitions
 from server.context.languages import Language
-from server.context.tags import Definition, definitions
+from server.context.tags import Definition
 from server.context.trees import DocumentTree
 from server.documents.document import Document, LineEdit
 from server.documents.edits import EditHistory
@@ -65,11 +66,11 @@ class OpenDocument:
             await asyncio.wait({self._listing})
 
     async def _list(self) -> None:
-        assert self.tree is not None and self.tree.tree is not None and self.language.syntax is not None
+        assert self.tree is not None and self.tree.tree is not None
         tree, lines = self.tree.tree.copy(), list(self.document.lines)
         self._changed = False
         try:
-            self.definitions = await asyncio.to_thread(definitions, tree, lines, self.language.syntax)
+            self.definitions = await asyncio.to_thread(all_definitions, tree, lines, self.language)
             self.listed = True
         finally:
             self._rest_until = time.monotonic() + DEFINITIONS_REST_S

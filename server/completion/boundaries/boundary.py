@@ -49,13 +49,15 @@ class Boundary(Protocol):
 class CursorText:
     """The text around the cursor with `\\n` line ends; `before` and `after` may be windows of the file.
 
-    after_ends: `after` reaches the end of the file.
+    after_ends: `after` reaches the end of the file. end_mark: what ends the region of the file that both lie in,
+    in lower case, "" where they lie in no such region.
     """
 
     before: str
     after: str
     language: Language
     after_ends: bool = True
+    end_mark: str = ""
 
     @cached_property
     def line_before(self) -> str:

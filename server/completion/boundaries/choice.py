@@ -6,8 +6,10 @@ import re
 
 from server.completion.boundaries.blocks import BlockRules
 from server.completion.boundaries.boundary import Boundary, CursorText, indentation
+from server.completion.boundaries.end_mark import EndMark
 from server.completion.boundaries.line_boundary import LineBoundary, LineRules
 from server.completion.boundaries.mid_line import MidLine
+from server.completion.boundaries.repetition import LoopGuard
 from server.completion.boundaries.single_line import SingleLine
 from server.completion.boundaries.suites import SuiteRules
 from server.completion.boundaries.syntax_rows import SYNTAX_ROWS
@@ -23,6 +25,11 @@ def boundary_for(cursor: CursorText, *, single_line: bool = False, fence_ends: b
     single_line: no more than the cursor's line is offered.
     fence_ends: a line that begins with a code fence ends the completion; prose is spared.
     """
+    boundary = LoopGuard(_unguarded(cursor, single_line, fence_ends))
+    return EndMark(boundary, cursor.end_mark) if cursor.end_mark else boundary
+
+
+def _unguarded(cursor: CursorText, single_line: bool, fence_ends: bool) -> Boundary:
     if not _ONLY_CLOSERS.fullmatch(cursor.line_after) or _heads_a_block(cursor):
         return MidLine(cursor)
     if single_line:

@@ -48,8 +48,11 @@ class Lexer:
         self._comment = language.block_comment[0] if language.block_comment is not None else ""
         self._line_comments = language.line_comments
         self._raw_quotes = language.raw_quotes
+        self._raw_strings = [(re.compile(opening), closing) for opening, closing in language.raw_strings]
         self._regexes = language.regexes
-        parts = [re.escape(opening) for opening in sorted(closings, key=len, reverse=True)]
+        raw = "|".join(opening for opening, _ in language.raw_strings)
+        parts = [f"(?P<raw>{raw})"] if raw else []
+        parts += [re.escape(opening) for opening in sorted(closings, key=len, reverse=True)]
         # A sign such as `#` begins a comment only where a word does not go on.
         parts += [(r"(?<![\w$&])" if sign == "#" else "") + re.escape(sign) + r"[^\n]*" for sign in self._line_comments]
         if language.literals:
@@ -74,7 +77,7 @@ class Lexer:
         while (found := self._token.search(line, place)) is not None:
             start, place = found.span()
             text = found[0]
-            if text in self._closings:
+            if text in self._closings or found.lastgroup == "raw":
                 inside = text
                 place = self._end_of(line, place, inside)
                 tokens.append(Token(self._kind_inside(inside), start, place if place >= 0 else len(line)))
@@ -95,12 +98,21 @@ class Lexer:
                 tokens.append(Token(Kind.QUOTE if len(text) == 1 else Kind.STRING, start, place))
         return tokens, ""
 
+    def closing_of(self, opening: str) -> str:
+        """What ends a string or comment of several lines that `opening` has begun."""
+        return self._closings.get(opening) or self._end_of_raw(opening)
+
     def _kind_inside(self, opening: str) -> Kind:
-        return Kind.COMMENT if opening == self._comment else Kind.STRING
+        comment = opening == self._comment or opening.startswith(self._line_comments or "\n")
+        return Kind.COMMENT if comment else Kind.STRING
 
     def _end_of(self, line: str, start: int, opening: str) -> int:
         """Where a string or comment ends that has begun; -1 when not on this line."""
-        ending = self._closings[opening]
+        ending = self._closings.get(opening)
+        if ending is None:
+            ending = self._end_of_raw(opening)
+            found = line.find(ending, start)
+            return found + len(ending) if found >= 0 else -1
         while (found := line.find(ending, start)) >= 0:
             before = line[start:found]
             escaped = (len(before) - len(before.rstrip("\\"))) % 2 == 1
@@ -108,6 +120,12 @@ class Lexer:
                 return found + len(ending)
             start = found + 1
         return -1
+
+    def _end_of_raw(self, opening: str) -> str:
+        for pattern, closing in self._raw_strings:
+            if (found := pattern.fullmatch(opening)) is not None:
+                return closing.format(found[1])
+        raise KeyError(opening)
 
     @staticmethod
     def _regex_may_begin(before: str) -> bool:

@@ -268,5 +268,8 @@ class LineBoundary:
     def _end(self, reason: str) -> None:
         if self._equal:
             self._kept, reason = self._kept_before_equal, ALREADY_BELOW
-        reason = BOUNDARY if self._kept else (reason if reason != BOUNDARY else NO_TEXT)
+        if self._kept and reason != REPETITION:
+            reason = BOUNDARY
+        elif not self._kept and reason == BOUNDARY:
+            reason = NO_TEXT
         self._decision = Decision(self._kept, self._kept, reason)
