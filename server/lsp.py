@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from lsprotocol import types
@@ -13,6 +14,7 @@ from server import __version__
 from server.copilot import add_copilot_features, status_params
 from server.documents.document import Change
 from server.documents.positions import Encoding, Range
+from server.notebooks import SYNC, add_notebook_features
 from server.paths import config_dir
 from server.protocol import DflashProtocol
 from server.settings import read_settings, read_user_file
@@ -34,12 +36,22 @@ class DflashServer(LanguageServer):
     """One server process serves one editor window."""
 
     def __init__(self) -> None:
-        super().__init__("dflash-lsp", __version__, protocol_cls=DflashProtocol)
+        super().__init__("dflash-lsp", __version__, notebook_document_sync=SYNC, protocol_cls=DflashProtocol)
         self.window = Window(self._say_status, self.complain)
 
     def complain(self, message: str) -> None:
         """Show the user one line."""
         self.window_show_message(types.ShowMessageParams(types.MessageType.Warning, f"dflash-lsp: {message}"))
+
+    def change(
+        self,
+        changed: types.VersionedTextDocumentIdentifier,
+        content: Sequence[types.TextDocumentContentChangeEvent],
+    ) -> None:
+        """A document, or a notebook's cell, was changed."""
+        changes = [_change(change) for change in content]
+        self.window.documents.change(changed.uri, changes, changed.version)
+        self.window.edited(changed.uri, changes)
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """pygls would show its errors to the user, and log messages with the user's text in them."""
@@ -107,10 +119,7 @@ def create_server() -> DflashServer:
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
     def did_change(params: types.DidChangeTextDocumentParams) -> None:
-        changed = params.text_document
-        changes = [_change(change) for change in params.content_changes]
-        window.documents.change(changed.uri, changes, changed.version)
-        window.edited(changed.uri, changes)
+        server.change(params.text_document, params.content_changes)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def did_close(params: types.DidCloseTextDocumentParams) -> None:
@@ -126,6 +135,7 @@ def create_server() -> DflashServer:
 
     _add_commands(server)
     add_copilot_features(server)
+    add_notebook_features(server)
     return server
 
 

@@ -14,12 +14,16 @@ STREAM = "dflash/inlineCompletion"
 
 @attrs.define
 class StreamedCompletionParams:
-    """As of `textDocument/inlineCompletion`, with the token under which growth is told; None for none."""
+    """As of `textDocument/inlineCompletion`, with more that a client can tell.
+
+    partialResultToken: under which growth is told; None for none. selection: what is selected in the editor.
+    """
 
     textDocument: types.TextDocumentIdentifier
     position: types.Position
     context: types.InlineCompletionContext | None = None
     partialResultToken: Any = None  # a string or an integer
+    selection: types.Range | None = None
 
 
 @attrs.define

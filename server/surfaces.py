@@ -69,6 +69,7 @@ def _add_stream(server: DflashServer) -> None:
                 uri,
                 position_of(params.position),
                 invoked=_is_invoked(params.context),
+                selected=params.selection is not None and params.selection.start != params.selection.end,
                 on_growth=None if token is None else stream.grow,
             )
         finally:

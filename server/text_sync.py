@@ -31,6 +31,18 @@ class TextSyncProtocol(LanguageServerProtocol):
     def lsp_text_document__did_close(self, params: types.DidCloseTextDocumentParams) -> Iterator[Any]:
         yield from self._ours(types.TEXT_DOCUMENT_DID_CLOSE, params)
 
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_OPEN)
+    def lsp_notebook_document__did_open(self, params: types.DidOpenNotebookDocumentParams) -> Iterator[Any]:
+        yield from self._ours(types.NOTEBOOK_DOCUMENT_DID_OPEN, params)
+
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
+    def lsp_notebook_document__did_change(self, params: types.DidChangeNotebookDocumentParams) -> Iterator[Any]:
+        yield from self._ours(types.NOTEBOOK_DOCUMENT_DID_CHANGE, params)
+
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CLOSE)
+    def lsp_notebook_document__did_close(self, params: types.DidCloseNotebookDocumentParams) -> Iterator[Any]:
+        yield from self._ours(types.NOTEBOOK_DOCUMENT_DID_CLOSE, params)
+
     def structure_message(self, data: dict[str, Any]) -> Any:
         """Read a message; one that cannot be read is answered, where pygls would leave the client waiting."""
         try:

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from server.completion.result import SUPERSEDED
 from server.documents.document import Change, Place
+from server.documents.notebooks import CELL_SCHEMES, Notebooks, notebook_of
 from server.documents.places import places_after
 from server.documents.positions import Position
 from server.documents.store import DocumentStore, scheme
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 START_S = 2.0  # a new window's first requests wait so long for an engine that runs already
-SCHEMES = ("file", "untitled")  # others are views of something, and notebook cells hold half a context
+SCHEMES = ("file", "untitled", *CELL_SCHEMES)  # others are views of something
 
 
 class Window:
@@ -51,6 +52,7 @@ class Window:
         self._configuration: object = None
         self._places: dict[str, Place] = {}  # where each document was worked at last
         self.documents = DocumentStore()
+        self.notebooks = Notebooks()
         self.settings = Settings()
         self.folders: Sequence[str] = ()  # URIs of the workspace's folders
 
@@ -87,14 +89,15 @@ class Window:
         position: Position,
         *,
         invoked: bool = False,
+        selected: bool = False,
         on_growth: Callable[[Growth], None] | None = None,
     ) -> list[CompletionResult]:
         """The completion at a position, empty when there is nothing to show; the status says why.
 
-        invoked: the user asked for it by hand, and may look at more than one.
+        invoked: the user asked for it by hand, and may look at more than one. selected: text is selected.
         """
         try:
-            found = await self._complete(uri, position, invoked, on_growth)
+            found = await self._complete(uri, position, invoked, selected, on_growth)
         except Exception as error:  # a mistake of ours must not disturb the editor
             found = _internal(error)
         results = [] if isinstance(found, str) else [result for result in found if result.text]
@@ -103,7 +106,7 @@ class Window:
         return results
 
     async def _complete(
-        self, uri: str, position: Position, invoked: bool, on_growth: Callable[[Growth], None] | None
+        self, uri: str, position: Position, invoked: bool, selected: bool, on_growth: Callable[[Growth], None] | None
     ) -> list[CompletionResult] | str:
         document = self.documents.get(uri)
         version = document.version if document is not None else None
@@ -117,7 +120,7 @@ class Window:
         self._places[document.uri] = place
         from server.completion.request import CompletionOptions
 
-        options = CompletionOptions(draft=self.settings.draft, explicit=invoked)
+        options = CompletionOptions(draft=self.settings.draft, explicit=invoked, selected=selected)
         if invoked:
             return await self._service.complete_several(document, place, path, options, on_growth)
         return [await self._service.complete(document, place, path, options, on_growth)]
@@ -162,7 +165,9 @@ class Window:
         last = len(document.lines) - 1
         # Before the first edit, the end: the prompt of a short file begins at its first line anyhow.
         place = self._places.get(document.uri, Place(last, len(document.lines[last])))
-        self._service.warm_up(document, place, path_in_workspace(uri, self.folders))
+        path = path_in_workspace(uri, self.folders)
+        self._service.viewed(document, place.line if document.uri in self._places else 0, path)
+        self._service.warm_up(document, place, path)
 
     def closed(self, uri: str) -> None:
         document = self.documents.get(uri)
@@ -245,7 +250,7 @@ class Window:
 
 def path_in_workspace(uri: str, folders: Sequence[str]) -> str:
     """The posix path of a document in its workspace folder, or its file name when it lies in none."""
-    plain = unquote(uri)
+    plain = unquote(notebook_of(uri))
     for folder in sorted((unquote(each).rstrip("/") for each in folders), key=len, reverse=True):
         if plain.startswith(folder + "/"):
             return plain[len(folder) + 1 :]
@@ -270,4 +275,6 @@ def _service(window: Window) -> CompletionService:
     settings = window.settings.narrowed(window._configuration)
     workspace = Workspace(folders, settings.exclude, settings.exclude_by_language, indexed=True)
     listener = LinkListener(changed=lambda health: window.tell(), failed=window.engine_failed)
-    return CompletionService(load_profile(settings.profile), listener, on_pace=window.tell, workspace=workspace)
+    service = CompletionService(load_profile(settings.profile), listener, on_pace=window.tell, workspace=workspace)
+    service.context.documents.place_in_notebook = window.notebooks.place_of
+    return service

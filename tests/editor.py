@@ -79,7 +79,9 @@ class Editor:
         )
         return None if found is None else found.items[0]
 
-    async def stream(self, line: int, character: int, token: str | None = "growth", id: str | None = None) -> Any:
+    async def stream(
+        self, line: int, character: int, token: str | None = "growth", id: str | None = None, **more: Any
+    ) -> Any:
         """The answer to `dflash/inlineCompletion`; growth comes to `progress`."""
         return await self.client.protocol.send_request_async(
             "dflash/inlineCompletion",
@@ -88,6 +90,7 @@ class Editor:
                 "position": {"line": line, "character": character},
                 "context": {"triggerKind": 2},
                 "partialResultToken": token,
+                **more,
             },
             msg_id=id,
         )

@@ -189,6 +189,16 @@ async def test_a_recorded_trace_keeps_nine_tenths_of_each_prompt() -> None:
     assert shares["prefix-suffix-middle"] >= 70
 
 
+async def test_a_document_that_was_looked_at_lends_the_place_that_was_seen() -> None:
+    window = Window(Workspace((Path("/w"),)))
+    one = await window.open("file:///w/one.py", "x = 1\n", "one.py")
+    other = await window.open("file:///w/other.py", filler(40) + "def seen_by_the_user():\n    pass\n", "other.py")
+    assert "seen_by_the_user" not in shown(await window.prompt(one))
+    window.service.viewed(other, 40, "other.py")
+    window.service.context.exclude(["anything"])  # what was chosen before is chosen anew
+    assert "seen_by_the_user" in shown(await window.prompt(one))
+
+
 async def test_other_documents_that_change_do_not_disturb_the_prompt() -> None:
     window = Window()
     other = await window.open("untitled:b", HELPER, "b.py")
@@ -245,7 +255,7 @@ async def test_odd_texts_give_a_prompt_that_ends_with_them() -> None:
         ("untitled:Untitled-1", None),
         ("output:log", None),
         ("git:/w/a.py?{}", None),
-        ("vscode-notebook-cell:/w/a.ipynb#W0", None),
+        ("vscode-notebook-cell:/w/a.ipynb#W0", "/w/a.ipynb"),
     ],
 )
 def test_a_uri_names_a_file_or_none(uri: str, file: str | None) -> None:

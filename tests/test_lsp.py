@@ -187,7 +187,7 @@ async def test_a_cancelled_request_ends_in_an_error_and_the_engine_stops_within_
     [
         ("file:///work/never-opened.py", "unknown document"),
         ("output:extension-output", "no completions for output documents"),
-        ("vscode-notebook-cell:/work/a.ipynb#W0", "no completions for vscode-notebook-cell documents"),
+        ("git:/work/a.py?%7B%22ref%22%3A%22~%22%7D", "no completions for git documents"),
         ("file:///work/secret/keys.py", "excluded"),
     ],
 )

@@ -155,6 +155,11 @@ class CompletionService:
         """A document is open: its tree is made before a completion is asked for."""
         self.context.opened(document, path, file_of(document.uri), language_for(document.language, path))
 
+    def viewed(self, document: Document, row: int, path: str) -> None:
+        """The user looks at a row of a document: prompts of others may show what stands there."""
+        self.opened(document, path)
+        self.context.viewed(document, row)
+
     def saved(self, uri: str) -> None:
         """A file was written."""
         file = file_of(uri)

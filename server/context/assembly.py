@@ -39,6 +39,8 @@ REGION_LIMIT_S = 0.01  # to parse a region of another language that the shown te
 MOST_TRIES = 3  # to wait for what is not there yet, or each key would change the prompt
 RECENT_LINES = 8  # shown of a place in another document
 MOST_RECENT = 2
+MOST_CELLS = 6  # of the same notebook
+MOST_OF_CELL = 1_200  # characters; a longer cell is not shown
 RECENT_DOCUMENTS = 8  # other open documents whose definitions are looked through
 
 
@@ -76,6 +78,12 @@ class ContextAssembler:
         if entry.tree is not None:
             entry.tree.refresh()
         return entry
+
+    def viewed(self, document: Document, row: int) -> None:
+        """The user looks at a row of an open document."""
+        entry = self.documents.get(document)
+        if entry is not None:
+            entry.touch(row)
 
     def closed(self, uri: str) -> None:
         self.documents.closed(uri)
@@ -165,6 +173,7 @@ class ContextAssembler:
     ) -> Choice:
         near = near_text(before.text, after)
         chunks, missing = _own_definitions(entry, place, names_near(before.text, after))
+        chunks = self._cells(entry) + chunks
         from_others, missing = self._from_open_documents(entry, missing)
         chunks += from_others
         complete = entry.tree is None or entry.listed
@@ -196,6 +205,16 @@ class ContextAssembler:
                 chunks.append(Chunk(other.path, by_name[name].text))
         return chunks, missing
 
+    def _cells(self, entry: OpenDocument) -> list[Chunk]:
+        """The other cells of a cell's notebook, the ones above it first, nearest first; outputs are no cells."""
+        above, below = self.documents.cells_around(entry)
+        cells = [cell for cell in (*reversed(above), *below) if cell.language == entry.language]
+        return [
+            Chunk(cell.path, text)
+            for cell in cells[:MOST_CELLS]
+            if len(text := to_line_feeds(cell.document.text).strip("\n")) <= MOST_OF_CELL
+        ]
+
     def _recent(self, entry: OpenDocument) -> list[Chunk]:
         """The places in other documents at which the user was last, edited ones first."""
         others = sorted(self._lenders(entry), key=lambda other: not other.edited)
@@ -210,11 +229,9 @@ class ContextAssembler:
 
     def _lenders(self, entry: OpenDocument) -> list[OpenDocument]:
         """Other open documents whose text may enter this one's prompt."""
-        return [other for other in self.documents.others(entry) if self._may_lend(other)]
+        return [other for other in self.documents.others(entry) if other.touched and self._may_lend(other)]
 
     def _may_lend(self, other: OpenDocument) -> bool:
-        if not other.touched:
-            return False
         if other.file is None:
             return self.privacy.may_be_completed(other.path, other.language.name).allowed
         if not self.privacy.may_be_context(other.file).allowed:

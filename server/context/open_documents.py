@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
@@ -16,6 +17,7 @@ from server.context.tags import Definition
 from server.context.trees import DocumentTree
 from server.documents.document import Document, LineEdit
 from server.documents.edits import EditHistory
+from server.documents.notebooks import is_cell, notebook_of
 
 DEFINITIONS_REST_S = 3.0  # definitions of a document that is being typed in are listed no more often
 
@@ -83,6 +85,7 @@ class OpenDocuments:
     def __init__(self) -> None:
         # The document holds its entry, as a watcher of its edits, and so the entry lives as long.
         self._entries: WeakValueDictionary[str, OpenDocument] = WeakValueDictionary()
+        self.place_in_notebook: Callable[[str], int] = lambda uri: 0  # of a cell; those of equal place as they opened
 
     def opened(self, document: Document, path: str, language: Language, file: Path | None) -> OpenDocument:
         """The entry of a document, made at first sight."""
@@ -107,9 +110,20 @@ class OpenDocuments:
         """All other documents, those touched last first."""
         return sorted((each for each in self._entries.values() if each is not entry), key=lambda each: -each.touched)
 
+    def cells_around(self, entry: OpenDocument) -> tuple[list[OpenDocument], list[OpenDocument]]:
+        """The cells of the same notebook above and below a cell, in their order; none for any other document."""
+        if not is_cell(entry.document.uri):
+            return [], []
+        notebook = unquote(notebook_of(entry.document.uri))
+        cells = [each for each in self._entries.values() if unquote(notebook_of(each.document.uri)) == notebook]
+        cells.sort(key=lambda each: self.place_in_notebook(each.document.uri))
+        place = cells.index(entry)
+        return cells[:place], cells[place + 1 :]
+
 
 def file_of(uri: str) -> Path | None:
-    """The file that a URI names, however it is encoded; None when it names none."""
+    """The file that a URI names, however it is encoded, or that its cell is in; None when it names none."""
+    uri = notebook_of(uri)
     parts = urlsplit(uri)
     if parts.scheme.lower() != "file":
         return None
