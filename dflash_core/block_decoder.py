@@ -33,6 +33,12 @@ class Round:
 class BlockDecoder:
     """Runs a target and, where there is one, its draft over a session. Knows no request, no text, no policy."""
 
+    prefill_chunk = 256
+    """Prompt tokens of one unit of work: a cancelled or overtaken prefill ends within one chunk."""
+
+    runtime = "plain"
+    """How the work reaches the device, for health reports."""
+
     def __init__(self, target: Target, draft: Draft | None) -> None:
         self.target = target
         self.draft = draft
@@ -47,16 +53,23 @@ class BlockDecoder:
         session.commit(tokens)
 
     @torch.inference_mode()
-    def round(self, session: Session, anchor: int, width: int, choose: Choose) -> Round:
-        """One round from `anchor`; `width` is how many rows are verified, 1 for a step without the draft."""
+    def round(self, session: Session, anchor: int, width: int, choose: Choose | None = None) -> Round:
+        """One round from `anchor`; `width` is how many rows are verified, 1 for a step without the draft.
+
+        `choose` draws the target's own tokens from its logits; without it they are its greedy ones.
+        """
         block = self._draft_block(session, anchor)[:, :width] if width > 1 else self._tokens([anchor])
         positions = session.next_positions(width)
         hidden = self._read(session, block, positions)
-        chosen = choose(self.target.logits(hidden), positions + 1)
+        logits = self.target.logits(hidden)
+        chosen = choose(logits, positions + 1) if choose else logits.argmax(dim=-1)
         accepted = int(longest_right_prefix(block, chosen))
         # Rows behind the last right one stay in the caches until the next round writes their positions again.
         session.commit(block[0, : accepted + 1].tolist())
         return Round(chosen[0, : accepted + 1].tolist(), accepted, width - 1)
+
+    def prepare(self, session: Session, widths: Sequence[int]) -> None:
+        """Does ahead of the first request what would make it wait: nothing here, captures on a device."""
 
     def _draft_block(self, session: Session, anchor: int) -> Tensor:
         """The anchor and the draft's block_size - 1 tokens after it, [1, block_size].

@@ -15,13 +15,13 @@ from typing import Any, Literal
 
 import torch
 
-from dflash_core.block_decoder import BlockDecoder
 from dflash_core.checkpoints.draft import load_draft
 from dflash_core.checkpoints.target import load_target
 from dflash_core.draft import Draft
 from dflash_core.errors import DFlashError, RequestError
 from dflash_core.generation import Block, Generation, GenerationRequest
 from dflash_core.policy import DraftPolicy, clock_for
+from dflash_core.runtime import decoder_for
 from dflash_core.sessions import Session, SessionPool
 from dflash_core.target import Target
 from dflash_core.vocabulary import Vocabulary
@@ -62,10 +62,11 @@ class Engine:
         context: int = 2048,
         sessions: int = 4,
     ) -> None:
-        self.decoder = BlockDecoder(target, draft)
+        context = min(context, target.spec.max_positions)
+        self.decoder = decoder_for(target, draft, context)
         self.policy = DraftPolicy(self.decoder.block_size, clock_for(target.device))
         self.vocabulary = vocabulary
-        self.sessions = SessionPool(target, draft, context=min(context, target.spec.max_positions), sessions=sessions)
+        self.sessions = SessionPool(target, draft, context=context, sessions=sessions)
         self._generations: list[Generation] = []
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
@@ -135,10 +136,11 @@ class Engine:
     def calibrate(self) -> None:
         """Measures a round at every width, which also warms the kernels up."""
         session = self.sessions.acquire(None, [0])
+        self.decoder.prepare(session, self.policy.widths)
         self.decoder.prefill(session, [0] * 64)
         for _ in range(3):
             for width in self.policy.widths:
-                self.policy.measure(width, lambda w: self.decoder.round(session, 0, w, _first_token))
+                self.policy.measure(width, lambda w: self.decoder.round(session, 0, w))
         session.rewind(0)
         self.sessions.release(session)
 
@@ -150,6 +152,7 @@ class Engine:
             "draft": f"DFlash, {len(draft.spec.layers)} layers, block {draft.spec.block_size}" if draft else None,
             "device": torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else "cpu",
             "dtype": str(target.dtype).removeprefix("torch."),
+            "runtime": self.decoder.runtime,
             "context": self.sessions.context,
             "memory_bytes": _weight_bytes(target, draft) + self.sessions.nbytes,
             "round_ms": {width: round(ms, 2) for width, ms in self.policy.round_ms.items()},
@@ -204,7 +207,3 @@ def _sessions_within(options: EngineOptions, target: Target, draft: Draft | None
             f"and one session of {options.context} tokens ({one >> 20} MB)"
         )
     return min(options.sessions, fitting)
-
-
-def _first_token(logits: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    return logits.argmax(dim=-1)

@@ -17,9 +17,6 @@ from dflash_core.sampling import Sampling, choose
 from dflash_core.sessions import Session
 from dflash_core.vocabulary import Healing, Vocabulary
 
-PREFILL_CHUNK = 256
-"""Prompt tokens read in one unit: a cancelled or overtaken prefill ends within one chunk."""
-
 LONGEST_HEAL = 1024
 """Bytes; a prompt is cut back by a word or some blanks, never by more."""
 
@@ -151,7 +148,7 @@ class Generation:
         # The last token is the anchor of the next round, so it is not prefilled.
         missing = self._tokens[self.session.length : -1]
         if missing:
-            chunk = missing[:PREFILL_CHUNK]
+            chunk = missing[: decoder.prefill_chunk]
             decoder.prefill(self.session, chunk)
             self.stats.prefill_tokens += len(chunk)
             self.stats.prefill_ms += _since(started)
@@ -170,7 +167,8 @@ class Generation:
         assert self.session is not None
         width = self._width(decoder, policy)
         started = policy.clock()
-        done = decoder.round(self.session, self._tokens[-1], width, self._choose)
+        choose = self._choose if self.request.temperature > 0 else None
+        done = decoder.round(self.session, self._tokens[-1], width, choose)
         policy.observe(width, done.accepted, (policy.clock() - started) * 1000)
         self.stats.rounds += 1
         self.stats.drafted += done.drafted

@@ -18,6 +18,11 @@ _BUCKET = 64
 """Keys are read up to the live length rounded up to this, so that shapes recur instead of growing by one."""
 
 
+def capacity_for(positions: int) -> int:
+    """Positions a cache holds that is asked to hold so many."""
+    return -(-positions // _BUCKET) * _BUCKET
+
+
 class KVCache:
     """Keys and values of every layer: two tensors [N, capacity, kv_heads, head_dim] a layer."""
 
@@ -25,7 +30,7 @@ class KVCache:
         self, layers: Sequence[LayerSpec], batch: int, capacity: int, device: torch.device, dtype: torch.dtype
     ) -> None:
         # Zeros, not empty: a key that no query sees still takes part in the product, where NaN would survive the mask.
-        self.capacity = -(-capacity // _BUCKET) * _BUCKET
+        self.capacity = capacity_for(capacity)
         shapes = [(batch, self.capacity, spec.num_kv_heads, spec.head_dim) for spec in layers]
         self.keys = [torch.zeros(shape, device=device, dtype=dtype) for shape in shapes]
         self.values = [torch.zeros(shape, device=device, dtype=dtype) for shape in shapes]

@@ -46,9 +46,34 @@ def _keep_top_p(logits: Tensor, top_p: float) -> Tensor:
 
 
 def _gumbel_noise(like: Tensor, positions: Tensor, seed: int) -> Tensor:
-    """argmax(logits + Gumbel noise) is a draw from softmax(logits); one generator a position makes it repeatable."""
-    noise = torch.empty(like.shape, dtype=torch.float32)
-    for row, position in enumerate(positions.flatten().tolist()):
-        generator = torch.Generator().manual_seed((seed * 1_000_003 + position) % (1 << 63))
-        noise.view(-1, like.shape[-1])[row].exponential_(generator=generator)
-    return -noise.log().to(like.device)
+    """argmax(logits + Gumbel noise) is a draw from softmax(logits).
+
+    The noise of a token is a hash of (seed, position, token): the same on every device, whatever else is computed.
+    """
+    tokens = torch.arange(like.shape[-1], device=like.device)
+    key = _mixed(positions.to(like.device) + _wrapped(seed * _ODD))  # [N, T]
+    bits = _mixed(_mixed(key)[..., None] + tokens * _wrapped(_ODD))
+    # 24 bits and a half: never 0, never 1, exact in fp32.
+    uniform = ((bits >> 40) & 0xFFFFFF).float().add_(0.5).mul_(2.0**-24)
+    return -(-uniform.log()).log()
+
+
+_ODD = 0x9E3779B97F4A7C15
+"""The golden ratio in 64 bits: multiples of it spread evenly (Weyl sequence)."""
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """Finaliser of SplitMix64 (Steele, Lea, Flood 2014): every bit of x touches every bit of the result."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ _shifted(x, shift)) * _wrapped(factor)
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """Logical shift: torch's own keeps the sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _wrapped(value: int) -> int:
+    """The signed 64-bit number with the same bits."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)

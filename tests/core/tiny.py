@@ -25,12 +25,11 @@ def write_target(folder: Path, family: str = "llama", seed: int = 0, **options: 
         vocab_size=VOCAB,
         hidden_size=HIDDEN,
         intermediate_size=64,
-        num_hidden_layers=LAYERS,
         num_attention_heads=6,
         num_key_value_heads=2,
         head_dim=8,
         max_position_embeddings=512,
-        **({"tie_word_embeddings": False} | options),
+        **({"tie_word_embeddings": False, "num_hidden_layers": LAYERS} | options),
     )
     model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():

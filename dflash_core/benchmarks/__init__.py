@@ -1,0 +1,1 @@
+"""What a round costs, beside the least it could cost."""

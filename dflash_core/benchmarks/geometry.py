@@ -1,0 +1,271 @@
+"""Step costs of a published geometry with random weights, beside the floor that memory bandwidth sets.
+
+What a step costs depends on shapes, not on values, so no checkpoint is needed; what it yields (acceptance) does, so
+rounds here say nothing of tokens a second on text. Bandwidth and matrix rate are measured in the same run.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from dflash_core.configs import DraftSpec, LayerSpec, RotarySpec, TargetSpec, default_target_layer_ids
+from dflash_core.cuda_decoder import CudaDecoder
+from dflash_core.draft import Draft
+from dflash_core.sessions import Session
+from dflash_core.target import Target
+
+_READ_BYTES = 8 << 30
+_MATRIX = 8192
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Shapes of a target, and of a draft of `draft_layers` layers over it."""
+
+    layers: int
+    layer: LayerSpec
+    vocab_size: int
+    tied_embeddings: bool
+    rotary_base: float
+    draft_layers: int = 5
+    draft_intermediate: int | None = None
+
+
+def _llama_like(hidden: int, ffn: int, heads: int, kv_heads: int, head_dim: int, **more: Any) -> LayerSpec:
+    return LayerSpec(
+        hidden_size=hidden, intermediate_size=ffn, num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim,
+        rms_norm_eps=1e-6, **more,
+    )  # fmt: skip
+
+
+GEOMETRIES: dict[str, Geometry] = {
+    "qwen3-8b": Geometry(36, _llama_like(4096, 12288, 32, 8, 128, qk_norm=True), 151936, False, 1e6),
+    "qwen3-4b": Geometry(36, _llama_like(2560, 9728, 32, 8, 128, qk_norm=True), 151936, True, 1e6),
+    "mimo-7b": Geometry(36, _llama_like(4096, 11008, 32, 8, 128, qkv_bias=True), 151680, False, 640000.0),
+    "llama-3.1-8b": Geometry(32, _llama_like(4096, 14336, 32, 8, 128), 128256, False, 5e5),
+    "embedded": Geometry(30, _llama_like(576, 1536, 9, 3, 64), 49152, True, 1e5),
+}
+
+
+def random_pair(
+    geometry: Geometry, block_size: int, context: int, device: torch.device, dtype: torch.dtype
+) -> tuple[Target, Draft]:
+    """A target and a draft of these shapes with small random weights."""
+    positions = context + 64
+    rotary = RotarySpec(dim=geometry.layer.head_dim, base=geometry.rotary_base)
+    target_spec = TargetSpec(
+        family="random",
+        vocab_size=geometry.vocab_size,
+        layers=(geometry.layer,) * geometry.layers,
+        rotary=rotary,
+        tied_embeddings=geometry.tied_embeddings,
+        max_positions=positions,
+    )
+    ffn = geometry.draft_intermediate or geometry.layer.intermediate_size
+    draft_layer = replace(geometry.layer, qk_norm=True, qkv_bias=False, causal=False, intermediate_size=ffn)
+    draft_spec = DraftSpec(
+        vocab_size=geometry.vocab_size,
+        layers=(draft_layer,) * geometry.draft_layers,
+        rotary=rotary,
+        block_size=block_size,
+        target_layer_ids=tuple(default_target_layer_ids(geometry.draft_layers, geometry.layers)),
+        num_target_layers=geometry.layers,
+        mask_token_id=0,
+    )
+    with torch.device("meta"):
+        target, draft = Target(target_spec), Draft(draft_spec)
+    return _filled(target, device, dtype), _filled(draft, device, dtype)
+
+
+def _filled(module: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    generator = torch.Generator(device).manual_seed(0)
+    for name, parameter in list(module.named_parameters()):
+        owner, _, leaf = name.rpartition(".")
+        values = torch.empty(parameter.shape, device=device, dtype=dtype)
+        values.normal_(0.0, 0.02, generator=generator)
+        if parameter.dim() == 1 and "norm" in name:
+            values += 1.0
+        setattr(module.get_submodule(owner), leaf, nn.Parameter(values, requires_grad=False))
+    for rotary in (m for m in module.modules() if hasattr(m, "inverse_frequencies")):
+        rotary.to(device)
+    return module
+
+
+def measure(
+    geometry: Geometry, *, contexts: tuple[int, ...] = (1024,), blocks: tuple[int, ...] = (8,),
+    prompts: tuple[int, ...] = (1024, 4096), dtype: torch.dtype = torch.bfloat16, repeats: int = 50,
+) -> dict[str, Any]:  # fmt: skip
+    """Costs at every context and block size, in milliseconds; the keys are those of `bench engine --json`."""
+    device = torch.device("cuda")
+    read = read_bandwidth(device)
+    matmul = matmul_rate(device, dtype)
+    longest = max(*contexts, *prompts) + 256
+    reports = []
+    for block in blocks:
+        torch.cuda.reset_peak_memory_stats()
+        target, draft = random_pair(geometry, block, longest, device, dtype)
+        weights = torch.cuda.memory_allocated()
+        decoder = CudaDecoder(target, draft, longest)
+        session = Session(target, draft, longest)
+        decoder.prepare(session, [w for w in (1, 2, 4) if w < block] + [block])
+        for context in contexts:
+            reports.append(_costs(decoder, session, context, block, read, repeats))
+        if block == blocks[0]:
+            first = [_first_block(decoder, session, tokens, matmul) for tokens in prompts]
+            edits = [_edit(decoder, session, context, block) for context in prompts]
+        report_memory = {
+            "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+            "over_weights_and_kv": torch.cuda.max_memory_allocated() / (weights + session.nbytes),
+        }
+        del decoder, session, target, draft
+        torch.cuda.empty_cache()
+    return {
+        "device": torch.cuda.get_device_name(),
+        "dtype": str(dtype).removeprefix("torch."),
+        "read_tbps": round(read / 1e12, 3),
+        "matmul_tflops": round(matmul / 1e12, 1),
+        "runs": reports,
+        "first_block": first,
+        "edits": edits,
+        "memory": report_memory,
+    }
+
+
+def read_bandwidth(device: torch.device) -> float:
+    """Bytes a second that a plain reduction reads from device memory."""
+    data = torch.ones(_READ_BYTES // 4, dtype=torch.float32, device=device)
+    return _READ_BYTES / (_device_ms(data.sum, 10) / 1000)
+
+
+def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Floating-point operations a second of one large matrix product on random data."""
+    a, b = (torch.randn(_MATRIX, _MATRIX, device=device, dtype=dtype) for _ in range(2))
+    return 2 * _MATRIX**3 / (_device_ms(lambda: a @ b, 20) / 1000)
+
+
+def _costs(
+    decoder: CudaDecoder, session: Session, context: int, block: int, read: float, repeats: int
+) -> dict[str, Any]:
+    session.rewind(0)
+    decoder.prefill(session, [i % 1000 for i in range(context)])
+    live = session.length
+    graphs = decoder.graphs
+    decoder.round(session, 1, block)
+    draft_ms = _device_ms(lambda: graphs.run("draft", lambda: None), repeats)
+    verify_ms = {}
+    for width in [w for w in (1, 2, 4) if w < block] + [block]:
+        session.rewind(live)
+        decoder.round(session, 1, width)
+
+        # A verify moves the session on: so many fit behind the context.
+        def verify(width: int = width) -> None:
+            graphs.run(f"verify {width}", lambda: None)
+
+        verify_ms[width] = _device_ms(verify, min(repeats, 100 // width))
+    round_ms = _rounds(decoder, session, live, block, repeats)
+    token_ms = _rounds(decoder, session, live, 1, repeats)
+    weights = bytes_of_weights(decoder)
+    kv = {name: cache.nbytes / cache.capacity * live for name, cache in _caches(session).items()}
+    floor_verify = (weights["target"] + weights["head"] + kv["target"]) / read * 1000
+    floor_draft = (weights["draft"] + weights["head"] + kv["draft"]) / read * 1000
+    return {
+        "block": block,
+        "context": live,
+        "draft_ms": draft_ms,
+        "verify_ms": verify_ms[block],
+        "verify_ms_by_width": verify_ms,
+        "round_ms": round_ms,
+        "floor_draft_ms": floor_draft,
+        "floor_verify_ms": floor_verify,
+        "floor_round_ms": floor_draft + floor_verify,
+        "round_over_floor": round_ms / (floor_draft + floor_verify),
+        "token_ms": token_ms,
+        "floor_token_ms": floor_verify,
+        "token_over_floor": token_ms / floor_verify,
+    }
+
+
+def _rounds(decoder: CudaDecoder, session: Session, live: int, width: int, repeats: int) -> float:
+    """Wall time of one round among many, the host's share included."""
+    session.rewind(live)
+    anchor, times = 1, []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        anchor = decoder.round(session, anchor, width).tokens[-1]
+        times.append((time.perf_counter() - started) * 1000)
+    return statistics.median(times)
+
+
+def _first_block(decoder: CudaDecoder, session: Session, tokens: int, matmul: float) -> dict[str, Any]:
+    prompt = [i % 1000 for i in range(tokens)]
+    prefills, firsts = [], []
+    for _ in range(5):
+        session.rewind(0)
+        started = time.perf_counter()
+        decoder.prefill(session, prompt[:-1])
+        prefills.append((time.perf_counter() - started) * 1000)
+        decoder.round(session, prompt[-1], decoder.block_size)
+        firsts.append((time.perf_counter() - started) * 1000)
+    prefill_ms = statistics.median(prefills)
+    layers = sum(p.numel() for p in decoder.target.layers.parameters())
+    return {
+        "prompt_tokens": tokens,
+        "prefill_ms": prefill_ms,
+        "first_block_ms": statistics.median(firsts),
+        "share_of_matmul_rate": 2 * layers * tokens / (prefill_ms / 1000) / matmul,
+    }
+
+
+def _edit(decoder: CudaDecoder, session: Session, context: int, block: int) -> dict[str, Any]:
+    """From a one-token edit at the end of a warm session to its first block, beside one round there."""
+    times = []
+    for _ in range(10):
+        session.rewind(0)
+        decoder.prefill(session, [i % 1000 for i in range(context - 1)])
+        decoder.round(session, 1, block)
+        session.rewind(context - 2)
+        started = time.perf_counter()
+        decoder.prefill(session, [7])
+        decoder.round(session, 8, block)
+        times.append((time.perf_counter() - started) * 1000)
+    return {
+        "context": context,
+        "first_block_ms": statistics.median(times),
+        "round_ms": _rounds(decoder, session, context - 1, block, 20),
+    }
+
+
+def bytes_of_weights(decoder: CudaDecoder) -> dict[str, int]:
+    """Bytes that one verify reads of the target's layers, one draft of the draft's, and either of the head."""
+    assert decoder.draft is not None
+    target = decoder.target
+    return {
+        "target": sum(p.nbytes for p in target.layers.parameters()),
+        "draft": sum(p.nbytes for p in decoder.draft.parameters()) + decoder.context_bytes,
+        "head": target.embed_tokens.nbytes if target.lm_head is None else target.lm_head.weight.nbytes,
+    }
+
+
+def _caches(session: Session) -> dict[str, Any]:
+    return {"target": session.target_cache, "draft": session.draft_cache}
+
+
+def _device_ms(work: Callable[[], object], repeats: int) -> float:
+    """Median time on the device of one call, by events, after a warm-up."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return statistics.median(times)

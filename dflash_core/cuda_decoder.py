@@ -1,0 +1,422 @@
+"""The round of `block_decoder` on a CUDA device: the same steps over static buffers, by kernels, in captured graphs.
+
+What a round needs to know lies on the device: the session's length and the addresses of its keys and values (`_state`),
+the anchor and the drafted tokens (`_block`). The verify graph ends by accepting there and moving both on, so that the
+draft of the next round is launched before the host has seen the result of this one; one small copy a round brings it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dflash_core.block_decoder import BlockDecoder, Choose, Round
+from dflash_core.configs import LayerSpec
+from dflash_core.draft import Draft
+from dflash_core.graphs import Graphs
+from dflash_core.kernels.block_attention import Scratch, block_attention
+from dflash_core.kernels.heads import place_heads
+from dflash_core.kernels.many_rows import chunk_attention, gate, rms_norm
+from dflash_core.kernels.skinny_linear import MOST_ROWS, HalfNormed, column_tiles, skinny_argmax, skinny_linear
+from dflash_core.kernels.verification import accept, argmax_of_tiles, embed
+from dflash_core.kv_cache import KVCache, capacity_for
+from dflash_core.layers.attention import Attention
+from dflash_core.layers.decoder_layer import DecoderLayer, DecoderLayers
+from dflash_core.layers.mlp import MLP
+from dflash_core.layers.rms_norm import RMSNorm
+from dflash_core.layers.rotary_embedding import RotaryEmbedding
+from dflash_core.sessions import Session
+from dflash_core.target import Target
+from dflash_core.verification import longest_right_prefix
+
+CHUNKS = (64, 256, 1024)
+"""Prompt rows of one prefill graph; what is left of a prompt is padded to the next of them."""
+
+
+class CudaDecoder(BlockDecoder):
+    """A BlockDecoder whose work is captured; `context` is the longest session it will see, in positions."""
+
+    prefill_chunk = CHUNKS[-1]
+    runtime = "captured graphs"
+
+    def __init__(self, target: Target, draft: Draft | None, context: int) -> None:
+        super().__init__(target, draft)
+        device = target.device
+        capacity = capacity_for(context + self.block_size)
+        tables = 2 * (len(target.layers) + (len(draft.layers) if draft else 0))
+        self._state = torch.zeros(2 + tables, dtype=torch.int64, device=device)
+        self._length, self._count = self._state[:1], self._state[1:2]
+        self._block = torch.zeros(MOST_ROWS, dtype=torch.int64, device=device)
+        self._prompt = torch.zeros(CHUNKS[-1], dtype=torch.int64, device=device)
+        self._chosen = torch.zeros(MOST_ROWS, dtype=torch.int64, device=device)
+        self._result = torch.zeros(1 + MOST_ROWS, dtype=torch.int64, device=device)
+        self._hidden = torch.zeros(MOST_ROWS, target.spec.hidden_size, dtype=target.dtype, device=device)
+        self._counts = {w: torch.tensor([w], device=device) for w in range(1, MOST_ROWS + 1)}
+        cuda = device.type == "cuda"
+        self._host_state = torch.zeros_like(self._state, device="cpu", pin_memory=cuda)
+        self._host_block = torch.zeros(1, dtype=torch.int64, pin_memory=cuda)
+        self._host_prompt = torch.zeros_like(self._prompt, device="cpu", pin_memory=cuda)
+        self._host_result = torch.zeros_like(self._result, device="cpu", pin_memory=cuda)
+        self._arrived = torch.cuda.Event() if cuda else None
+        self.graphs = Graphs(device, kept=(self._state, self._block))
+
+        split = 2 + 2 * len(target.layers)
+        self._target_stack = Stack(
+            target.layers, target.norm, target.rotary, self._state[2:split], capacity, self.block_size, target
+        )
+        self._best, self._indices = _argmax_room(target)
+        if draft:
+            self._draft_stack = Stack(
+                draft.layers, draft.norm, draft.rotary, self._state[split:], capacity, self.block_size, target
+            )
+            self._features = torch.zeros(
+                CHUNKS[-1], len(self._tapped) * target.spec.hidden_size, dtype=target.dtype, device=device
+            )
+            self._context = ContextWriter(draft, self._draft_stack, target)
+            self._mask_embedding = draft.mask_embedding.to(target.dtype)
+        self._known: tuple[weakref.ref[Session], int, int] | None = None
+        """Session, length and anchor that the device holds, where it holds what the host would upload."""
+        self._drafted = False
+        """Whether the block behind the known anchor is already drafted."""
+
+    # -- what an engine asks for ---------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def prefill(self, session: Session, tokens: Sequence[int]) -> None:
+        for start in range(0, len(tokens), self.prefill_chunk):
+            self._prefill_chunk(session, tokens[start : start + self.prefill_chunk])
+
+    @torch.inference_mode()
+    def round(self, session: Session, anchor: int, width: int, choose: Choose | None = None) -> Round:
+        """See `BlockDecoder.round`. The draft of the next round is on its way when this returns."""
+        self._upload(session, anchor)
+        if width > 1 and not self._drafted:
+            self.graphs.run("draft", self._draft_rows)
+        if choose is not None:
+            return self._sampled_round(session, width, choose)
+        wide = self._captured_width(width)
+        self.graphs.run(f"verify {wide}", lambda: self._verify(wide))
+        if self._arrived:
+            self._arrived.record()
+        if width > 1:
+            self.graphs.run("draft", self._draft_rows)
+        if self._arrived:
+            self._arrived.synchronize()
+        accepted, *chosen = self._host_result[: 1 + width].tolist()
+        kept = min(accepted, width - 1)
+        session.commit([anchor, *chosen[:kept]])
+        # A round that ran wider than asked for may have accepted more than is wanted: the device is ahead then.
+        self._known = (weakref.ref(session), session.length, chosen[kept]) if kept == accepted else None
+        self._drafted = width > 1 and self._known is not None
+        return Round(chosen[: kept + 1], kept, width - 1)
+
+    def prepare(self, session: Session, widths: Sequence[int]) -> None:
+        """Captures what serving needs, so that no request waits for it."""
+        for rows in (1, *CHUNKS):
+            if rows <= session.context:
+                self.prefill(session, [0] * rows)
+                session.rewind(0)
+        for width in widths:
+            self.round(session, 0, width)
+            session.rewind(0)
+
+    @property
+    def context_bytes(self) -> int:
+        """Weights held a second time, joined, so that a draft's context is injected into all layers at once."""
+        return self._context.nbytes if self.draft else 0
+
+    # -- the device's view of a session --------------------------------------------------------------------------
+
+    def _upload(self, session: Session, anchor: int | None = None, count: int = 0) -> None:
+        known = self._known
+        if known and known[0]() is session and known[1:] == (session.length, anchor):
+            return
+        caches = [session.target_cache, *([session.draft_cache] if session.draft_cache else [])]
+        values = [session.length, count, *(address for cache in caches for address in _addresses(cache))]
+        self._host_state.copy_(torch.tensor(values))
+        self._state.copy_(self._host_state, non_blocking=True)
+        if anchor is not None:
+            self._host_block[0] = anchor
+            self._block[:1].copy_(self._host_block, non_blocking=True)
+            self._known = (weakref.ref(session), session.length, anchor)
+        else:
+            self._known = None
+        self._drafted = False
+
+    # -- graphs --------------------------------------------------------------------------------------------------
+
+    def _draft_rows(self) -> None:
+        assert self.draft is not None
+        stack, rows = self._draft_stack, self.block_size
+        stack.embed(self._block[:rows], self.target.embed_tokens, self._mask_embedding)
+        for layer in self.draft.layers:
+            stack.few(layer, rows, self._length, self._counts[rows])
+        self._argmax(stack.normed(rows), self._block[:rows], skipped=1)
+
+    def _verify(self, width: int) -> None:
+        self._read_few(self._block[:width], self._counts[width])
+        self._argmax(self._target_stack.normed(width), self._chosen[:width])
+        accept(self._block, self._chosen[:width], self._length, self._result)
+        self._host_result.copy_(self._result, non_blocking=True)
+
+    def _hidden_rows(self, width: int) -> None:
+        self._read_few(self._block[:width], self._counts[width])
+        rms_norm(self._target_stack.rows(width), self.target.norm.weight, self._hidden[:width], self.target.norm.eps)
+
+    def _read_few(self, tokens: Tensor, count: Tensor) -> None:
+        """The target reads a few rows; the draft's context follows it."""
+        stack, rows = self._target_stack, tokens.shape[0]
+        stack.embed(tokens, self.target.embed_tokens)
+        for layer in self.target.layers:
+            stack.few(layer, rows, self._length, count, tap=self._tap(layer.index, rows))
+        if self.draft:
+            self._context.few(self._features[:rows], self._length, count)
+
+    def _read_many(self, rows: int) -> None:
+        stack = self._target_stack
+        stack.embed(self._prompt[:rows], self.target.embed_tokens)
+        for layer in self.target.layers:
+            stack.many(layer, rows, self._length, self._count)
+            tap = self._tap(layer.index, rows)
+            if tap is not None:
+                tap.copy_(stack.rows(rows))
+        if self.draft:
+            self._context.many(self._features[:rows], self._length, self._count)
+
+    def _tap(self, layer: int, rows: int) -> Tensor | None:
+        if layer not in self._tapped:
+            return None
+        hidden, at = self.target.spec.hidden_size, self._tapped.index(layer)
+        return self._features[:rows, at * hidden : (at + 1) * hidden]
+
+    def _argmax(self, x: HalfNormed, chosen: Tensor, skipped: int = 0) -> None:
+        skinny_argmax(x, _head(self.target), self._best, self._indices)
+        argmax_of_tiles(self._best, self._indices, chosen, skipped)
+
+    # -- pieces of the above that need the host ------------------------------------------------------------------
+
+    def _prefill_chunk(self, session: Session, tokens: Sequence[int]) -> None:
+        count = len(tokens)
+        self._upload(session, count=count)
+        self._host_prompt[:count] = torch.tensor(list(tokens))
+        self._prompt.copy_(self._host_prompt, non_blocking=True)
+        if count <= MOST_ROWS:  # an edit: forced rows of a block
+            self.graphs.run("forced", lambda: self._read_few(self._prompt[:MOST_ROWS], self._count))
+        else:
+            rows = next(size for size in CHUNKS if size >= count)
+            self.graphs.run(f"prefill {rows}", lambda: self._read_many(rows))
+        if self._arrived:  # the host's buffers are written again by the next chunk
+            self._arrived.record()
+            self._arrived.synchronize()
+        session.commit(tokens)
+
+    def _sampled_round(self, session: Session, width: int, choose: Choose) -> Round:
+        """The target's choice needs all logits here, so it is made outside the graph."""
+        wide = self._captured_width(width)
+        self.graphs.run(f"hidden {wide}", lambda: self._hidden_rows(wide))
+        positions = session.next_positions(width)
+        chosen = choose(self.target.logits(self._hidden[None, :width]), positions + 1)
+        accepted = longest_right_prefix(self._block[None, :width], chosen)
+        kept, *both = torch.cat([accepted, chosen[0]]).tolist()
+        anchor_and_accepted = self._block[: kept + 1].tolist()
+        session.commit(anchor_and_accepted)
+        self._known, self._drafted = None, False
+        return Round(both[: kept + 1], kept, width - 1)
+
+    def _captured_width(self, width: int) -> int:
+        """The narrowest captured width that holds so many rows."""
+        return next(w for w in (1, 2, 4, self.block_size) if w >= width)
+
+
+class Stack:
+    """Runs decoder layers over buffers of its own; the residual stream is `rows(n)`."""
+
+    def __init__(
+        self,
+        layers: DecoderLayers,
+        last_norm: RMSNorm,
+        rotary: RotaryEmbedding,
+        addresses: Tensor,
+        capacity: int,
+        block_size: int,
+        target: Target,
+    ) -> None:
+        specs = tuple(layer.spec for layer in layers)
+        device, dtype = target.device, target.dtype
+        hidden = specs[0].hidden_size
+
+        def room(channels: int) -> Tensor:
+            return torch.zeros(CHUNKS[-1], channels, dtype=dtype, device=device)
+
+        self.addresses = addresses
+        self.rotary = rotary_tables(rotary, capacity + CHUNKS[-1], device)
+        self._x, self._scaled = room(hidden), room(hidden)
+        self._qkv = room(max(_qkv_size(spec) for spec in specs))
+        self._queries = room(max(spec.num_heads * spec.head_dim for spec in specs))
+        self._seen = room(max(spec.num_heads * spec.head_dim for spec in specs))
+        self._gate_up = room(2 * max(spec.intermediate_size for spec in specs))
+        self._gated = room(max(spec.intermediate_size for spec in specs))
+        self._squares = torch.zeros(column_tiles(hidden), MOST_ROWS, dtype=torch.float32, device=device)
+        self._eps = specs[0].rms_norm_eps
+        self._capacity = capacity
+        self._block_size = block_size
+        self._scratch = Scratch.for_layers(specs, MOST_ROWS, capacity, device)
+        # The norm that follows each layer: the next one's first, in the end the model's own.
+        self._first_norm = next(iter(layers)).input_layernorm.weight
+        self._following = [*[layer.input_layernorm.weight for layer in layers][1:], last_norm.weight]
+
+    def rows(self, count: int) -> Tensor:
+        return self._x[:count]
+
+    def normed(self, count: int) -> HalfNormed:
+        """The first rows after the norm that follows what was run last."""
+        return HalfNormed(self._scaled[:count], self._squares, self._eps)
+
+    def embed(self, tokens: Tensor, table: Tensor, mask_embedding: Tensor | None = None) -> None:
+        rows = tokens.shape[0]
+        after = self.normed(rows)
+        if rows > MOST_ROWS:  # nobody reads the squares of a chunk: larger pieces
+            after = after._replace(squares=after.squares[:4])
+        embed(tokens, table, self.rows(rows), self._first_norm, after, mask_embedding)
+
+    def few(self, layer: DecoderLayer, rows: int, state: Tensor, count: Tensor, tap: Tensor | None = None) -> None:
+        """At most MOST_ROWS rows through one layer, in place."""
+        spec, attention, x, normed = layer.spec, layer.self_attn, self.rows(rows), self.normed(rows)
+        qkv, queries, seen = self._heads(spec, rows)
+        gated = _part(self._gated, rows, spec.intermediate_size)
+        skinny_linear(normed, attention.qkv_proj.weight, qkv, bias=attention.qkv_proj.bias)
+        place_heads(qkv, queries, spec, _norms(attention), self.rotary, self.addresses, layer.index, state, count)
+        block_attention(
+            queries,
+            seen,
+            spec,
+            attention.sinks,
+            self.addresses,
+            layer.index,
+            state,
+            count,
+            self._scratch,
+            self._capacity,
+            self._block_size,
+        )
+        after_attention = (layer.post_attention_layernorm.weight, normed)
+        skinny_linear(seen, attention.o_proj.weight, x, residual=x, followed_by=after_attention)
+        skinny_linear(normed, _dense(layer).gate_up_proj.weight, gated, gated=True)
+        after_mlp = (self._following[layer.index], normed)
+        skinny_linear(gated, _dense(layer).down_proj.weight, x, residual=x, tap=tap, followed_by=after_mlp)
+
+    def many(self, layer: DecoderLayer, rows: int, state: Tensor, count: Tensor) -> None:
+        """A chunk of a prompt through one layer, in place: products by the library, the rest by kernels."""
+        spec, attention, x, normed = layer.spec, layer.self_attn, self.rows(rows), self._scaled[:rows]
+        qkv, queries, seen = self._heads(spec, rows)
+        gate_up, gated = (
+            _part(self._gate_up, rows, 2 * spec.intermediate_size),
+            _part(self._gated, rows, spec.intermediate_size),
+        )
+        rms_norm(x, layer.input_layernorm.weight, normed, spec.rms_norm_eps)
+        torch.mm(normed, attention.qkv_proj.weight.T, out=qkv)
+        if attention.qkv_proj.bias is not None:
+            qkv += attention.qkv_proj.bias
+        norms = _norms(attention)
+        place_heads(qkv, queries, spec, norms, self.rotary, self.addresses, layer.index, state, count)
+        chunk_attention(queries, seen, spec, attention.sinks, self.addresses, layer.index, state, count)
+        x.addmm_(seen, attention.o_proj.weight.T)
+        rms_norm(x, layer.post_attention_layernorm.weight, normed, spec.rms_norm_eps)
+        torch.mm(normed, _dense(layer).gate_up_proj.weight.T, out=gate_up)
+        gate(gate_up, gated)
+        x.addmm_(gated, _dense(layer).down_proj.weight.T)
+
+    def _heads(self, spec: LayerSpec, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Room for the projected heads, the rotated queries and what they saw."""
+        width = spec.num_heads * spec.head_dim
+        queries = _part(self._queries, rows, width).view(rows, spec.num_heads, spec.head_dim)
+        return _part(self._qkv, rows, _qkv_size(spec)), queries, _part(self._seen, rows, width)
+
+
+class ContextWriter:
+    """Injects target features into all layers of a draft: one product for the context, one for all keys and values."""
+
+    def __init__(self, draft: Draft, stack: Stack, target: Target) -> None:
+        self._draft = draft
+        self._stack = stack
+        # Joined once: the layers' own copies stay where the draft's block needs them.
+        self._weight = torch.cat([layer.self_attn.qkv_proj.weight[layer.self_attn.q_size :] for layer in draft.layers])
+        hidden, rows = draft.spec.hidden_size, CHUNKS[-1]
+        self._context = torch.zeros(rows, hidden, dtype=target.dtype, device=target.device)
+        self._normed = torch.zeros_like(self._context)
+        tiles = column_tiles(hidden)
+        self._squares = torch.zeros(tiles, MOST_ROWS, dtype=torch.float32, device=target.device)
+        self._projected = torch.zeros(rows, self._weight.shape[0], dtype=target.dtype, device=target.device)
+
+    @property
+    def nbytes(self) -> int:
+        return self._weight.nbytes
+
+    def few(self, features: Tensor, state: Tensor, count: Tensor) -> None:
+        """features: [rows, len(target_layer_ids) * hidden] of at most MOST_ROWS rows."""
+        rows, norm = features.shape[0], self._draft.hidden_norm
+        normed = HalfNormed(self._normed[:rows], self._squares, norm.eps)
+        skinny_linear(features, self._draft.fc.weight, self._context[:rows], followed_by=(norm.weight, normed))
+        skinny_linear(normed, self._weight, self._projected[:rows])
+        self._place(rows, state, count)
+
+    def many(self, features: Tensor, state: Tensor, count: Tensor) -> None:
+        rows, norm = features.shape[0], self._draft.hidden_norm
+        torch.mm(features, self._draft.fc.weight.T, out=self._context[:rows])
+        rms_norm(self._context[:rows], norm.weight, self._normed[:rows], norm.eps)
+        torch.mm(self._normed[:rows], self._weight.T, out=self._projected[:rows])
+        self._place(rows, state, count)
+
+    def _place(self, rows: int, state: Tensor, count: Tensor) -> None:
+        at = 0
+        for layer in self._draft.layers:
+            size = 2 * layer.self_attn.kv_size
+            projected = self._projected[:rows, at : at + size]
+            at += size
+            place_heads(
+                projected, None, layer.spec, _norms(layer.self_attn), self._stack.rotary, self._stack.addresses,
+                layer.index, state, count,
+            )  # fmt: skip
+
+
+def rotary_tables(rotary: RotaryEmbedding, positions: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """cos and sin of every position, fp32 [positions, dim / 2] each: both halves of a head turn by the same angles."""
+    cos, sin = rotary(torch.arange(positions, device=device)[None])
+    half = cos.shape[-1] // 2
+    return cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
+
+
+def _addresses(cache: KVCache) -> list[int]:
+    return [t.data_ptr() for pair in zip(cache.keys, cache.values, strict=True) for t in pair]
+
+
+def _head(target: Target) -> Tensor:
+    return target.lm_head.weight if target.lm_head is not None else target.embed_tokens
+
+
+def _argmax_room(target: Target) -> tuple[Tensor, Tensor]:
+    tiles = column_tiles(target.spec.vocab_size)
+    best = torch.zeros(tiles, MOST_ROWS, dtype=torch.float32, device=target.device)
+    return best, torch.zeros(tiles, MOST_ROWS, dtype=torch.int32, device=target.device)
+
+
+def _norms(attention: Attention) -> tuple[Tensor, Tensor] | None:
+    q, k = attention.q_norm, attention.k_norm
+    return (q.weight, k.weight) if isinstance(q, RMSNorm) and isinstance(k, RMSNorm) else None
+
+
+def _dense(layer: DecoderLayer) -> MLP:
+    assert isinstance(layer.mlp, MLP)
+    return layer.mlp
+
+
+def _qkv_size(spec: LayerSpec) -> int:
+    return (spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim
+
+
+def _part(buffer: Tensor, rows: int, channels: int) -> Tensor:
+    """The first rows * channels elements as [rows, channels]: contiguous whatever the buffer's own width."""
+    return buffer.view(-1)[: rows * channels].view(rows, channels)
