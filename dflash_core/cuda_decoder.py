@@ -20,12 +20,13 @@ from dflash_core.graphs import Graphs
 from dflash_core.kernels.block_attention import Scratch, block_attention
 from dflash_core.kernels.heads import place_heads
 from dflash_core.kernels.many_rows import chunk_attention, gate, rms_norm
+from dflash_core.kernels.mixture import Routing, mix, route
 from dflash_core.kernels.skinny_linear import MOST_ROWS, HalfNormed, column_tiles, skinny_argmax, skinny_linear
 from dflash_core.kernels.verification import accept, argmax_of_tiles, embed
 from dflash_core.kv_cache import KVCache, capacity_for
 from dflash_core.layers.attention import Attention
 from dflash_core.layers.decoder_layer import DecoderLayer, DecoderLayers
-from dflash_core.layers.mlp import MLP
+from dflash_core.layers.moe import Mixture
 from dflash_core.layers.rms_norm import RMSNorm
 from dflash_core.layers.rotary_embedding import RotaryEmbedding
 from dflash_core.sessions import Session
@@ -61,6 +62,9 @@ class CudaDecoder(BlockDecoder):
         self._host_prompt = torch.zeros_like(self._prompt, device="cpu", pin_memory=cuda)
         self._host_result = torch.zeros_like(self._result, device="cpu", pin_memory=cuda)
         self._arrived = torch.cuda.Event() if cuda else None
+        """The result of a round is in the host's buffer."""
+        self._taken = torch.cuda.Event() if cuda else None
+        """The device has read what the host uploaded for the last chunk."""
         self.graphs = Graphs(device, kept=(self._state, self._block))
 
         split = 2 + 2 * len(target.layers)
@@ -77,6 +81,8 @@ class CudaDecoder(BlockDecoder):
             )
             self._context = ContextWriter(draft, self._draft_stack, target)
             self._mask_embedding = draft.mask_embedding.to(target.dtype)
+        self._addressed: weakref.ref[Session] | None = None
+        """Session whose addresses the device holds."""
         self._known: tuple[weakref.ref[Session], int, int] | None = None
         """Session, length and anchor that the device holds, where it holds what the host would upload."""
         self._drafted = False
@@ -115,7 +121,7 @@ class CudaDecoder(BlockDecoder):
 
     def prepare(self, session: Session, widths: Sequence[int]) -> None:
         """Captures what serving needs, so that no request waits for it."""
-        for rows in (1, *CHUNKS):
+        for rows in (1, MOST_ROWS, *CHUNKS):
             if rows <= session.context:
                 self.prefill(session, [0] * rows)
                 session.rewind(0)
@@ -128,16 +134,28 @@ class CudaDecoder(BlockDecoder):
         """Weights held a second time, joined, so that a draft's context is injected into all layers at once."""
         return self._context.nbytes if self.draft else 0
 
+    @property
+    def experts_read(self) -> float:
+        """Different experts that the rows of the last pass picked in the last layer; 0 without mixtures."""
+        routing = self._target_stack.routing
+        return float((routing.counts > 0).sum()) if routing else 0.0
+
     # -- the device's view of a session --------------------------------------------------------------------------
 
     def _upload(self, session: Session, anchor: int | None = None, count: int = 0) -> None:
         known = self._known
         if known and known[0]() is session and known[1:] == (session.length, anchor):
             return
-        caches = [session.target_cache, *([session.draft_cache] if session.draft_cache else [])]
-        values = [session.length, count, *(address for cache in caches for address in _addresses(cache))]
-        self._host_state.copy_(torch.tensor(values))
-        self._state.copy_(self._host_state, non_blocking=True)
+        if self._taken:  # what was uploaded last may still lie in the host's buffers
+            self._taken.synchronize()
+        self._host_state[0], self._host_state[1] = session.length, count
+        changed = 2
+        if self._addressed is None or self._addressed() is not session:
+            caches = [session.target_cache, *([session.draft_cache] if session.draft_cache else [])]
+            self._host_state[2:] = torch.tensor([address for cache in caches for address in _addresses(cache)])
+            self._addressed = weakref.ref(session)
+            changed = len(self._host_state)
+        self._state[:changed].copy_(self._host_state[:changed], non_blocking=True)
         if anchor is not None:
             self._host_block[0] = anchor
             self._block[:1].copy_(self._host_block, non_blocking=True)
@@ -204,13 +222,13 @@ class CudaDecoder(BlockDecoder):
         self._host_prompt[:count] = torch.tensor(list(tokens))
         self._prompt.copy_(self._host_prompt, non_blocking=True)
         if count <= MOST_ROWS:  # an edit: forced rows of a block
-            self.graphs.run("forced", lambda: self._read_few(self._prompt[:MOST_ROWS], self._count))
+            rows = self.block_size if count <= self.block_size else MOST_ROWS
+            self.graphs.run(f"forced {rows}", lambda: self._read_few(self._prompt[:rows], self._count))
         else:
             rows = next(size for size in CHUNKS if size >= count)
             self.graphs.run(f"prefill {rows}", lambda: self._read_many(rows))
-        if self._arrived:  # the host's buffers are written again by the next chunk
-            self._arrived.record()
-            self._arrived.synchronize()
+        if self._taken:
+            self._taken.record()
         session.commit(tokens)
 
     def _sampled_round(self, session: Session, width: int, choose: Choose) -> Round:
@@ -259,6 +277,12 @@ class Stack:
         self._seen = room(max(spec.num_heads * spec.head_dim for spec in specs))
         self._gate_up = room(2 * max(spec.intermediate_size for spec in specs))
         self._gated = room(max(spec.intermediate_size for spec in specs))
+        mixtures = [spec.mixture for spec in specs if spec.mixture]
+        pairs = max((spec.experts_per_row for spec in mixtures), default=0)
+        self._logits = room(max((spec.num_experts for spec in mixtures), default=0))
+        self._expert_gated = room(max((spec.experts_per_row * spec.intermediate_size for spec in mixtures), default=0))
+        self._parts = room(pairs * hidden)
+        self.routing = Routing.empty(CHUNKS[-1], mixtures[0], device) if mixtures else None
         self._squares = torch.zeros(column_tiles(hidden), MOST_ROWS, dtype=torch.float32, device=device)
         self._eps = specs[0].rms_norm_eps
         self._capacity = capacity
@@ -286,7 +310,6 @@ class Stack:
         """At most MOST_ROWS rows through one layer, in place."""
         spec, attention, x, normed = layer.spec, layer.self_attn, self.rows(rows), self.normed(rows)
         qkv, queries, seen = self._heads(spec, rows)
-        gated = _part(self._gated, rows, spec.intermediate_size)
         skinny_linear(normed, attention.qkv_proj.weight, qkv, bias=attention.qkv_proj.bias)
         place_heads(qkv, queries, spec, _norms(attention), self.rotary, self.addresses, layer.index, state, count)
         block_attention(
@@ -304,9 +327,13 @@ class Stack:
         )
         after_attention = (layer.post_attention_layernorm.weight, normed)
         skinny_linear(seen, attention.o_proj.weight, x, residual=x, followed_by=after_attention)
-        skinny_linear(normed, _dense(layer).gate_up_proj.weight, gated, gated=True)
         after_mlp = (self._following[layer.index], normed)
-        skinny_linear(gated, _dense(layer).down_proj.weight, x, residual=x, tap=tap, followed_by=after_mlp)
+        if isinstance(layer.mlp, Mixture):
+            self._mix(layer.mlp, x, normed, count, tap, after_mlp)
+            return
+        gated = _part(self._gated, rows, spec.intermediate_size)
+        skinny_linear(normed, layer.mlp.gate_up_proj.weight, gated, gated=True)
+        skinny_linear(gated, layer.mlp.down_proj.weight, x, residual=x, tap=tap, followed_by=after_mlp)
 
     def many(self, layer: DecoderLayer, rows: int, state: Tensor, count: Tensor) -> None:
         """A chunk of a prompt through one layer, in place: products by the library, the rest by kernels."""
@@ -325,9 +352,39 @@ class Stack:
         chunk_attention(queries, seen, spec, attention.sinks, self.addresses, layer.index, state, count)
         x.addmm_(seen, attention.o_proj.weight.T)
         rms_norm(x, layer.post_attention_layernorm.weight, normed, spec.rms_norm_eps)
-        torch.mm(normed, _dense(layer).gate_up_proj.weight.T, out=gate_up)
+        if isinstance(layer.mlp, Mixture):
+            self._mix(layer.mlp, x, normed, count)
+            return
+        gate_up = _part(self._gate_up, rows, 2 * spec.intermediate_size)
+        gated = _part(self._gated, rows, spec.intermediate_size)
+        torch.mm(normed, layer.mlp.gate_up_proj.weight.T, out=gate_up)
         gate(gate_up, gated)
-        x.addmm_(gated, _dense(layer).down_proj.weight.T)
+        x.addmm_(gated, layer.mlp.down_proj.weight.T)
+
+    def _mix(
+        self,
+        mixture: Mixture,
+        x: Tensor,
+        normed: HalfNormed | Tensor,
+        count: Tensor,
+        tap: Tensor | None = None,
+        followed_by: tuple[Tensor, HalfNormed] | None = None,
+    ) -> None:
+        spec, rows = mixture.spec, x.shape[0]
+        pairs = rows * spec.experts_per_row
+        logits = _part(self._logits, rows, spec.num_experts)
+        if isinstance(normed, HalfNormed):
+            skinny_linear(normed, mixture.gate.weight, logits)
+        else:
+            torch.mm(normed, mixture.gate.weight.T, out=logits)
+        assert self.routing is not None
+        routing = self.routing.first(pairs)
+        route(logits, count, spec, routing)
+        mix(
+            x, normed, mixture.experts.gate_up_proj, mixture.experts.down_proj, routing, spec,
+            _part(self._expert_gated, pairs, spec.intermediate_size), _part(self._parts, pairs, x.shape[1]),
+            tap, followed_by,
+        )  # fmt: skip
 
     def _heads(self, spec: LayerSpec, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """Room for the projected heads, the rotated queries and what they saw."""
@@ -406,11 +463,6 @@ def _argmax_room(target: Target) -> tuple[Tensor, Tensor]:
 def _norms(attention: Attention) -> tuple[Tensor, Tensor] | None:
     q, k = attention.q_norm, attention.k_norm
     return (q.weight, k.weight) if isinstance(q, RMSNorm) and isinstance(k, RMSNorm) else None
-
-
-def _dense(layer: DecoderLayer) -> MLP:
-    assert isinstance(layer.mlp, MLP)
-    return layer.mlp
 
 
 def _qkv_size(spec: LayerSpec) -> int:

@@ -8,7 +8,6 @@ import torch
 
 from dflash_core.block_decoder import BlockDecoder
 from dflash_core.draft import Draft
-from dflash_core.layers.mlp import MLP
 from dflash_core.target import Target
 
 MOST_BLOCK_ROWS = 16
@@ -39,6 +38,6 @@ def why_plain(target: Target, draft: Draft | None) -> str | None:
         return "the device is older than compute capability 8.0"
     if draft and draft.spec.block_size > MOST_BLOCK_ROWS:
         return f"the draft's block has more than {MOST_BLOCK_ROWS} rows"
-    if not isinstance(target, Target) or not all(isinstance(layer.mlp, MLP) for layer in target.layers):
-        return "a layer of the target is of a kind that has no kernel"
+    if not isinstance(target, Target):
+        return "the target runs by its own library"
     return None

@@ -15,9 +15,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from dflash_core.configs import DraftSpec, LayerSpec, RotarySpec, TargetSpec, default_target_layer_ids
+from dflash_core.configs import DraftSpec, LayerSpec, MixtureSpec, RotarySpec, TargetSpec, default_target_layer_ids
 from dflash_core.cuda_decoder import CudaDecoder
 from dflash_core.draft import Draft
+from dflash_core.layers.decoder_layer import DecoderLayer
+from dflash_core.layers.moe import Mixture
 from dflash_core.sessions import Session
 from dflash_core.target import Target
 
@@ -50,6 +52,21 @@ GEOMETRIES: dict[str, Geometry] = {
     "qwen3-4b": Geometry(36, _llama_like(2560, 9728, 32, 8, 128, qk_norm=True), 151936, True, 1e6),
     "mimo-7b": Geometry(36, _llama_like(4096, 11008, 32, 8, 128, qkv_bias=True), 151680, False, 640000.0),
     "llama-3.1-8b": Geometry(32, _llama_like(4096, 14336, 32, 8, 128), 128256, False, 5e5),
+    "qwen3-coder-30b": Geometry(
+        48,
+        _llama_like(
+            2048,
+            6144,
+            32,
+            4,
+            128,
+            qk_norm=True,
+            mixture=MixtureSpec(num_experts=128, experts_per_row=8, intermediate_size=768, normalized=True),
+        ),
+        151936,
+        False,
+        1e7,
+    ),
     "embedded": Geometry(30, _llama_like(576, 1536, 9, 3, 64), 49152, True, 1e5),
 }
 
@@ -69,7 +86,9 @@ def random_pair(
         max_positions=positions,
     )
     ffn = geometry.draft_intermediate or geometry.layer.intermediate_size
-    draft_layer = replace(geometry.layer, qk_norm=True, qkv_bias=False, causal=False, intermediate_size=ffn)
+    draft_layer = replace(
+        geometry.layer, mixture=None, qk_norm=True, qkv_bias=False, causal=False, intermediate_size=ffn
+    )
     draft_spec = DraftSpec(
         vocab_size=geometry.vocab_size,
         layers=(draft_layer,) * geometry.draft_layers,
@@ -159,7 +178,7 @@ def _costs(
     graphs = decoder.graphs
     decoder.round(session, 1, block)
     draft_ms = _device_ms(lambda: graphs.run("draft", lambda: None), repeats)
-    verify_ms = {}
+    verify_ms, experts = {}, {}
     for width in [w for w in (1, 2, 4) if w < block] + [block]:
         session.rewind(live)
         decoder.round(session, 1, width)
@@ -169,11 +188,14 @@ def _costs(
             graphs.run(f"verify {width}", lambda: None)
 
         verify_ms[width] = _device_ms(verify, min(repeats, 100 // width))
+        experts[width] = decoder.experts_read
     round_ms = _rounds(decoder, session, live, block, repeats)
     token_ms = _rounds(decoder, session, live, 1, repeats)
-    weights = bytes_of_weights(decoder)
+    weights = bytes_of_weights(decoder, experts[block])
+    one = bytes_of_weights(decoder, experts[1])
     kv = {name: cache.nbytes / cache.capacity * live for name, cache in _caches(session).items()}
     floor_verify = (weights["target"] + weights["head"] + kv["target"]) / read * 1000
+    floor_token = (one["target"] + weights["head"] + kv["target"]) / read * 1000
     floor_draft = (weights["draft"] + weights["head"] + kv["draft"]) / read * 1000
     return {
         "block": block,
@@ -187,8 +209,9 @@ def _costs(
         "floor_round_ms": floor_draft + floor_verify,
         "round_over_floor": round_ms / (floor_draft + floor_verify),
         "token_ms": token_ms,
-        "floor_token_ms": floor_verify,
-        "token_over_floor": token_ms / floor_verify,
+        "floor_token_ms": floor_token,
+        "token_over_floor": token_ms / floor_token,
+        "experts_read_by_width": experts,
     }
 
 
@@ -210,17 +233,28 @@ def _first_block(decoder: CudaDecoder, session: Session, tokens: int, matmul: fl
         session.rewind(0)
         started = time.perf_counter()
         decoder.prefill(session, prompt[:-1])
+        torch.cuda.synchronize()
         prefills.append((time.perf_counter() - started) * 1000)
         decoder.round(session, prompt[-1], decoder.block_size)
         firsts.append((time.perf_counter() - started) * 1000)
     prefill_ms = statistics.median(prefills)
-    layers = sum(p.numel() for p in decoder.target.layers.parameters())
+    layers = sum(_multiplied(layer) for layer in decoder.target.layers)
     return {
         "prompt_tokens": tokens,
         "prefill_ms": prefill_ms,
         "first_block_ms": statistics.median(firsts),
         "share_of_matmul_rate": 2 * layers * tokens / (prefill_ms / 1000) / matmul,
     }
+
+
+def _multiplied(layer: DecoderLayer) -> float:
+    """Parameters of a layer that every row is multiplied with."""
+    total = float(sum(p.numel() for p in layer.parameters()))
+    if isinstance(layer.mlp, Mixture):
+        spec = layer.mlp.spec
+        stacked = sum(p.numel() for p in layer.mlp.experts.parameters())
+        total -= stacked * (1 - spec.experts_per_row / spec.num_experts)
+    return total
 
 
 def _edit(decoder: CudaDecoder, session: Session, context: int, block: int) -> dict[str, Any]:
@@ -242,12 +276,21 @@ def _edit(decoder: CudaDecoder, session: Session, context: int, block: int) -> d
     }
 
 
-def bytes_of_weights(decoder: CudaDecoder) -> dict[str, int]:
-    """Bytes that one verify reads of the target's layers, one draft of the draft's, and either of the head."""
+def bytes_of_weights(decoder: CudaDecoder, experts: float = 0.0) -> dict[str, float]:
+    """Bytes that one verify reads of the target's layers, one draft of the draft's, and either of the head.
+
+    experts: different experts of a mixture that the rows of a verify pick, mean over the layers.
+    """
     assert decoder.draft is not None
     target = decoder.target
+    read = 0.0
+    for layer in target.layers:
+        read += sum(p.nbytes for p in layer.parameters())
+        if isinstance(layer.mlp, Mixture):
+            stacked = sum(p.nbytes for p in layer.mlp.experts.parameters())
+            read -= stacked * (1 - experts / layer.mlp.spec.num_experts)
     return {
-        "target": sum(p.nbytes for p in target.layers.parameters()),
+        "target": read,
         "draft": sum(p.nbytes for p in decoder.draft.parameters()) + decoder.context_bytes,
         "head": target.embed_tokens.nbytes if target.lm_head is None else target.lm_head.weight.nbytes,
     }

@@ -47,7 +47,8 @@ PLAIN = {"dflash": {"target_layer_ids": [0, 1]}}
 def test_kernels_write_and_choose_what_the_plain_round_does(
     tmp_path: Path, family: str, draft_options: dict[str, object]
 ) -> None:
-    target = load_target(tiny.write_target(tmp_path / "target", family, num_hidden_layers=2))
+    mixture = tiny.MIXTURE if family == "qwen3_moe" else {}
+    target = load_target(tiny.write_target(tmp_path / "target", family, num_hidden_layers=2, **mixture))
     options = {"num_hidden_layers": 1, "num_target_layers": 2, "block_size": 4} | draft_options
     draft = load_draft(tiny.write_draft(tmp_path / "draft", tiny.draft_config(**options), mask=True), target)
     decoders = [BlockDecoder(target, draft), CudaDecoder(target, draft, CONTEXT)]

@@ -1,0 +1,256 @@
+"""A mixture of experts for the rows at hand: each picked expert is read once, by all rows that picked it.
+
+Pairs (row, place) are put in order of their experts on the device; a program of the two products takes one tile of
+one expert's pairs, so nothing about the routing is known to the host and the whole is captured in a graph.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from dflash_core.configs import MixtureSpec
+from dflash_core.kernels.launch import begin, launch_options
+from dflash_core.kernels.skinny_linear import MOST_ROWS, HalfNormed
+
+
+class Routing(NamedTuple):
+    """Which experts the rows take. A pair is row * experts_per_row + place; padding rows have no expert.
+
+    ids: int32 [pairs], the expert of each, or num_experts for none. weights: fp32 [pairs]. order: int32 [pairs], pairs
+    by expert. counts: int32 [num_experts].
+    """
+
+    ids: Tensor
+    weights: Tensor
+    order: Tensor
+    counts: Tensor
+
+    @classmethod
+    def empty(cls, rows: int, spec: MixtureSpec, device: torch.device) -> Routing:
+        pairs = rows * spec.experts_per_row
+        whole = torch.zeros(pairs, dtype=torch.int32, device=device)
+        counts = torch.zeros(spec.num_experts, dtype=torch.int32, device=device)
+        return cls(whole, torch.zeros(pairs, dtype=torch.float32, device=device), torch.zeros_like(whole), counts)
+
+    def first(self, pairs: int) -> Routing:
+        return Routing(self.ids[:pairs], self.weights[:pairs], self.order[:pairs], self.counts)
+
+
+@triton.jit
+def _pick(
+    logits, count, ids, weights, EXPERTS: tl.constexpr, PICKED: tl.constexpr, NORMALIZED: tl.constexpr,
+    BLOCK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    begin(PDL)
+    row = tl.program_id(0)
+    e = tl.arange(0, BLOCK)
+    scores = tl.load(logits + row * EXPERTS + e, mask=e < EXPERTS, other=float("-inf")).to(tl.float32)
+    shares = tl.exp(scores - tl.max(scores, axis=0))
+    shares = shares / tl.sum(shares, axis=0)
+    left = tl.where(e < EXPERTS, shares, -1.0)
+    real = row < tl.load(count)
+    total = 0.0
+    for _ in tl.static_range(PICKED):
+        value, at = tl.max(left, axis=0, return_indices=True)
+        total += value
+        left = tl.where(e == at, -1.0, left)
+    left = tl.where(e < EXPERTS, shares, -1.0)
+    for place in tl.static_range(PICKED):
+        value, at = tl.max(left, axis=0, return_indices=True)
+        if NORMALIZED:
+            value = value / total
+        tl.store(ids + row * PICKED + place, tl.where(real, at, EXPERTS).to(tl.int32))
+        # Rounded as the published router rounds it: to the type of its logits.
+        tl.store(weights + row * PICKED + place, value.to(logits.dtype.element_ty).to(tl.float32))
+        left = tl.where(e == at, -1.0, left)
+
+
+@triton.jit
+def _order_few(ids, order, counts, pairs, EXPERTS: tl.constexpr, P: tl.constexpr, E: tl.constexpr, PDL: tl.constexpr):
+    begin(PDL)
+    p = tl.arange(0, P)
+    mine = tl.load(ids + p, mask=p < pairs, other=EXPERTS)
+    before = (mine[None, :] < mine[:, None]) | ((mine[None, :] == mine[:, None]) & (p[None, :] < p[:, None]))
+    rank = tl.sum(before.to(tl.int32), axis=1)
+    tl.store(order + rank, p, mask=p < pairs)
+    e = tl.arange(0, E)
+    tl.store(counts + e, tl.sum((mine[:, None] == e[None, :]).to(tl.int32), axis=0), mask=e < EXPERTS)
+
+
+@triton.jit
+def _experts(
+    x,  # [rows, K] when gated, else [pairs, K] in the order of `order`
+    weight,  # [experts, N, K], or [experts, 2 N, K] when gated
+    out,  # [pairs, N]: in the order of `order` when gated, else by pair
+    order, counts, weights, squares,
+    N, K, square_tiles, eps,
+    GATED: tl.constexpr, NORMED: tl.constexpr, PICKED: tl.constexpr, EXPERTS: tl.constexpr, E: tl.constexpr,
+    SQUARES: tl.constexpr, SQUARE_ROWS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    begin(PDL)
+    # Which expert this tile belongs to: experts follow each other, each with as many tiles as its pairs fill.
+    e = tl.arange(0, E)
+    count = tl.load(counts + e, mask=e < EXPERTS, other=0)
+    tiles = (count + BLOCK_M - 1) // BLOCK_M
+    tiles_to = tl.cumsum(tiles, axis=0)
+    tile = tl.program_id(1)
+    expert = tl.sum((tiles_to <= tile).to(tl.int32), axis=0)
+    if expert >= EXPERTS:
+        return
+    here = e == expert
+    first_tile = tl.sum(tl.where(here, tiles_to - tiles, 0), axis=0)
+    start = tl.sum(tl.where(e < expert, count, 0), axis=0)
+    size = tl.sum(tl.where(here, count, 0), axis=0)
+    at = (tile - first_tile) * BLOCK_M + tl.arange(0, BLOCK_M)
+    live = at < size
+    place = start + at
+    pair = tl.load(order + place, mask=live, other=0)
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    if GATED:
+        source = x + (pair // PICKED).to(tl.int64) * K
+        row_of_weight = weight + (expert.to(tl.int64) * 2 * N + n)[None, :] * K
+    else:
+        source = x + place.to(tl.int64) * K
+        row_of_weight = weight + (expert.to(tl.int64) * N + n)[None, :] * K
+    row_of_up = row_of_weight + tl.cast(N, tl.int64) * K
+    total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    total_up = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for begin_k in range(0, K, BLOCK_K):
+        c = begin_k + k
+        inside = live[:, None]
+        wanted = (n < N)[None, :]
+        if not EVEN_K:
+            inside = inside & (c < K)[None, :]
+            wanted = wanted & (c < K)[:, None]
+        block = tl.load(source[:, None] + c[None, :], mask=inside, other=0.0)
+        w = tl.load(row_of_weight + c[:, None], mask=wanted, other=0.0)
+        total = tl.dot(block, w, total, input_precision=PRECISION)
+        if GATED:
+            up = tl.load(row_of_up + c[:, None], mask=wanted, other=0.0)
+            total_up = tl.dot(block, up, total_up, input_precision=PRECISION)
+    if NORMED:
+        t = tl.arange(0, SQUARES)
+        row = pair // PICKED
+        sums = tl.load(
+            squares + t[:, None] * SQUARE_ROWS + row[None, :],
+            mask=(t < square_tiles)[:, None] & live[None, :],
+            other=0.0,
+        )
+        factor = tl.rsqrt(tl.sum(sums, axis=0) / K + eps)
+        total *= factor[:, None]
+        total_up *= factor[:, None]
+    mask = live[:, None] & (n < N)[None, :]
+    if GATED:
+        y = total * tl.sigmoid(total) * total_up
+        to = out + place.to(tl.int64)[:, None] * N + n[None, :]
+    else:
+        y = total * tl.load(weights + pair, mask=live, other=0.0)[:, None]
+        to = out + pair.to(tl.int64)[:, None] * N + n[None, :]
+    tl.store(to, y.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _gather(
+    parts, ids, x, tap, norm, scaled, squares, tap_stride, rows, hidden,
+    PICKED: tl.constexpr, EXPERTS: tl.constexpr, TAP: tl.constexpr, FOLLOWED: tl.constexpr, SQUARE_ROWS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    begin(PDL)
+    m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
+    d = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = (m < rows)[:, None] & (d < hidden)[None, :]
+    at = m.to(tl.int64)[:, None] * hidden + d[None, :]
+    total = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+    for place in tl.static_range(PICKED):
+        pair = m * PICKED + place
+        taken = tl.load(ids + pair, mask=m < rows, other=EXPERTS) < EXPERTS
+        part = parts + pair.to(tl.int64)[:, None] * hidden + d[None, :]
+        total += tl.load(part, mask=mask & taken[:, None], other=0.0).to(tl.float32)
+    y = total.to(x.dtype.element_ty)
+    tl.store(x + at, y, mask=mask)
+    if TAP:
+        tl.store(tap + m.to(tl.int64)[:, None] * tap_stride + d[None, :], y, mask=mask)
+    if FOLLOWED:
+        wide = tl.where(mask, y.to(tl.float32), 0.0)
+        g = tl.load(norm + d, mask=d < hidden, other=0.0).to(tl.float32)
+        tl.store(scaled + at, (wide * g[None, :]).to(x.dtype.element_ty), mask=mask)
+        tl.store(squares + tl.program_id(0) * SQUARE_ROWS + m, tl.sum(wide * wide, axis=1), mask=m < SQUARE_ROWS)
+
+
+def route(logits: Tensor, count: Tensor, spec: MixtureSpec, routing: Routing) -> None:
+    """Fills `routing` for the first `count` ([1] int64) rows of the router's logits [rows, num_experts]."""
+    rows, experts = logits.shape
+    _pick[(rows,)](
+        logits, count, routing.ids, routing.weights, EXPERTS=experts, PICKED=spec.experts_per_row,
+        NORMALIZED=spec.normalized, BLOCK=triton.next_power_of_2(experts), **launch_options(),
+    )  # fmt: skip
+    pairs = routing.ids.shape[0]
+    if rows <= MOST_ROWS:
+        _order_few[(1,)](
+            routing.ids, routing.order, routing.counts, pairs, EXPERTS=experts,
+            P=max(16, triton.next_power_of_2(pairs)), E=triton.next_power_of_2(experts), **launch_options(),
+        )  # fmt: skip
+    else:
+        routing.order.copy_(routing.ids.argsort(stable=True))
+        one = torch.ones_like(routing.ids)
+        counted = torch.zeros(experts + 1, dtype=torch.int32, device=logits.device)
+        routing.counts.copy_(counted.index_add_(0, routing.ids, one)[:experts])
+
+
+def mix(
+    x: Tensor, normed: HalfNormed | Tensor, gate_up: Tensor, down: Tensor, routing: Routing, spec: MixtureSpec,
+    gated: Tensor, parts: Tensor, tap: Tensor | None = None, followed_by: tuple[Tensor, HalfNormed] | None = None,
+) -> None:  # fmt: skip
+    """x += the weighted sum of each row's experts over its norm.
+
+    x: [rows, hidden]; normed: the same rows normed, or half-normed. gate_up: [experts, 2 ffn, hidden];
+    down: [experts, hidden, ffn]. gated: [pairs, ffn] and parts: [pairs, hidden] are room for what lies between.
+    tap, followed_by: as in `skinny_linear`.
+    """
+    rows, hidden = x.shape
+    half = normed if isinstance(normed, HalfNormed) else None
+    few = rows <= MOST_ROWS
+    _product(half.values if half else normed, gate_up, gated, routing, spec, half, few)
+    _product(gated, down, parts, routing, spec, None, few)
+    norm, after = followed_by or (x, None)
+    columns = triton.next_power_of_2(triton.cdiv(hidden, after.squares.shape[0])) if after else 128
+    _gather[(triton.cdiv(hidden, columns), triton.cdiv(rows, MOST_ROWS))](
+        parts, routing.ids, x, tap if tap is not None else x, norm, after.values if after else x,
+        after.squares if after else x, tap.stride(0) if tap is not None else 0, rows, hidden,
+        PICKED=spec.experts_per_row, EXPERTS=spec.num_experts, TAP=tap is not None, FOLLOWED=after is not None,
+        SQUARE_ROWS=MOST_ROWS, BLOCK_M=MOST_ROWS, BLOCK=columns, **launch_options(),
+    )  # fmt: skip
+
+
+def _product(
+    x: Tensor | HalfNormed, weight: Tensor, out: Tensor, routing: Routing, spec: MixtureSpec, half: HalfNormed | None,
+    few: bool,
+) -> None:  # fmt: skip
+    assert isinstance(x, Tensor)
+    columns, channels = out.shape[1], weight.shape[2]
+    gated = weight.shape[1] != columns
+    pairs = out.shape[0]
+    block_m = MOST_ROWS if few else 64
+    block_n = (32 if gated else 64) if few else 64
+    step = (128 if few else 64) * 2 // x.dtype.itemsize
+    while channels % step and step > 16:
+        step //= 2
+    # Every expert that has pairs has a tile of its own that may not be full.
+    tiles = min(pairs, triton.cdiv(pairs, block_m) + spec.num_experts)
+    _experts[(triton.cdiv(columns, block_n), tiles)](
+        x, weight, out, routing.order, routing.counts, routing.weights, half.squares if half else routing.weights,
+        columns, channels, half.squares.shape[0] if half else 0, half.eps if half else 0.0,
+        GATED=gated, NORMED=half is not None, PICKED=spec.experts_per_row, EXPERTS=spec.num_experts,
+        E=triton.next_power_of_2(spec.num_experts),
+        SQUARES=triton.next_power_of_2(half.squares.shape[0]) if half else 1,
+        SQUARE_ROWS=MOST_ROWS, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=step, EVEN_K=channels % step == 0,
+        PRECISION="ieee" if x.dtype == torch.float32 else "tf32", num_warps=4, num_stages=4 if few else 3,
+        **launch_options(),
+    )  # fmt: skip
