@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import triton
 from torch import nn
 
 from dflash_core.configs import DraftSpec, LayerSpec, MixtureSpec, RotarySpec, TargetSpec, default_target_layer_ids
@@ -118,15 +119,19 @@ def _filled(module: Any, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def measure(
-    geometry: Geometry, *, contexts: tuple[int, ...] = (1024,), blocks: tuple[int, ...] = (8,),
-    prompts: tuple[int, ...] = (1024, 4096), dtype: torch.dtype = torch.bfloat16, repeats: int = 50,
+    geometry: Geometry, *, context: int = 1024, blocks: Sequence[int] = (8,), prompts: Sequence[int] = (1024, 4096),
+    dtype: torch.dtype = torch.bfloat16, repeats: int = 50,
 ) -> dict[str, Any]:  # fmt: skip
-    """Costs at every context and block size, in milliseconds; the keys are those of `bench engine --json`."""
+    """Costs at `context` positions for every block size, in milliseconds; keys as `bench engine --json` has them.
+
+    Besides: a cold prompt of each length of `prompts` to its first block, a one-token edit at the end of it, and memory.
+    """
     device = torch.device("cuda")
     read = read_bandwidth(device)
     matmul = matmul_rate(device, dtype)
-    longest = max(*contexts, *prompts) + 256
-    reports = []
+    longest = max(context, *prompts) + 256
+    runs: list[dict[str, Any]] = []
+    more: dict[str, Any] = {}
     for block in blocks:
         torch.cuda.reset_peak_memory_stats()
         target, draft = random_pair(geometry, block, longest, device, dtype)
@@ -134,26 +139,32 @@ def measure(
         decoder = CudaDecoder(target, draft, longest)
         session = Session(target, draft, longest)
         decoder.prepare(session, [w for w in (1, 2, 4) if w < block] + [block])
-        for context in contexts:
-            reports.append(_costs(decoder, session, context, block, read, repeats))
-        if block == blocks[0]:
-            first = [_first_block(decoder, session, tokens, matmul) for tokens in prompts]
-            edits = [_edit(decoder, session, context, block) for context in prompts]
-        report_memory = {
-            "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
-            "over_weights_and_kv": torch.cuda.max_memory_allocated() / (weights + session.nbytes),
-        }
+        token, run = _costs(decoder, session, context, block, read, repeats)
+        runs.append(run)
+        if not more:
+            more = {
+                "autoregressive": token,
+                "first_block": [_first_block(decoder, session, tokens, matmul) for tokens in prompts],
+                "edits": [_edit(decoder, session, tokens, block) for tokens in prompts],
+                "memory": {
+                    "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+                    "peak_over_weights_and_kv": torch.cuda.max_memory_allocated() / (weights + session.nbytes),
+                },
+            }
         del decoder, session, target, draft
         torch.cuda.empty_cache()
+    best = max(run["tokens_per_s"] for run in runs)
     return {
         "device": torch.cuda.get_device_name(),
+        "versions": {"torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda},
+        "weights": "random",
         "dtype": str(dtype).removeprefix("torch."),
-        "read_tbps": round(read / 1e12, 3),
-        "matmul_tflops": round(matmul / 1e12, 1),
-        "runs": reports,
-        "first_block": first,
-        "edits": edits,
-        "memory": report_memory,
+        "context": context,
+        "read_tbps": read / 1e12,
+        "matmul_tflops": matmul / 1e12,
+        "runs": runs,
+        "speedup": best / more["autoregressive"]["tokens_per_s"],
+        **more,
     }
 
 
@@ -171,7 +182,8 @@ def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
 
 def _costs(
     decoder: CudaDecoder, session: Session, context: int, block: int, read: float, repeats: int
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a token costs without the draft, and what a round costs with it."""
     session.rewind(0)
     decoder.prefill(session, [i % 1000 for i in range(context)])
     live = session.length
@@ -189,41 +201,51 @@ def _costs(
 
         verify_ms[width] = _device_ms(verify, min(repeats, 100 // width))
         experts[width] = decoder.experts_read
-    round_ms = _rounds(decoder, session, live, block, repeats)
-    token_ms = _rounds(decoder, session, live, 1, repeats)
+    round_ms, accepted = _rounds(decoder, session, live, block, repeats)
+    token_ms, _ = _rounds(decoder, session, live, 1, repeats)
     weights = bytes_of_weights(decoder, experts[block])
     one = bytes_of_weights(decoder, experts[1])
     kv = {name: cache.nbytes / cache.capacity * live for name, cache in _caches(session).items()}
     floor_verify = (weights["target"] + weights["head"] + kv["target"]) / read * 1000
     floor_token = (one["target"] + weights["head"] + kv["target"]) / read * 1000
     floor_draft = (weights["draft"] + weights["head"] + kv["draft"]) / read * 1000
-    return {
+    token = {
+        "token_ms": token_ms,
+        "floor_token_ms": floor_token,
+        "token_over_floor": token_ms / floor_token,
+        "tokens_per_s": 1000 / token_ms,
+    }
+    run = {
         "block": block,
-        "context": live,
         "draft_ms": draft_ms,
         "verify_ms": verify_ms[block],
         "verify_ms_by_width": verify_ms,
+        "experts_read_by_width": experts,
         "round_ms": round_ms,
         "floor_draft_ms": floor_draft,
         "floor_verify_ms": floor_verify,
         "floor_round_ms": floor_draft + floor_verify,
         "round_over_floor": round_ms / (floor_draft + floor_verify),
-        "token_ms": token_ms,
-        "floor_token_ms": floor_token,
-        "token_over_floor": token_ms / floor_token,
-        "experts_read_by_width": experts,
+        "rounds": repeats,
+        "acceptance_length": accepted,
+        "tokens_per_s": accepted * 1000 / round_ms,
     }
+    return token, run
 
 
-def _rounds(decoder: CudaDecoder, session: Session, live: int, width: int, repeats: int) -> float:
-    """Wall time of one round among many, the host's share included."""
+def _rounds(decoder: CudaDecoder, session: Session, live: int, width: int, repeats: int) -> tuple[float, float]:
+    """Wall time of one round among many, the host's share included, and the tokens it committed in the mean."""
     session.rewind(live)
-    anchor, times = 1, []
+    anchor, times, committed = 1, [], 0
     for _ in range(repeats):
         started = time.perf_counter()
-        anchor = decoder.round(session, anchor, width).tokens[-1]
+        done = decoder.round(session, anchor, width)
         times.append((time.perf_counter() - started) * 1000)
-    return statistics.median(times)
+        anchor = done.tokens[-1]
+        committed += len(done.tokens)
+        if session.length > live + 100:
+            session.rewind(live)
+    return statistics.median(times), committed / repeats
 
 
 def _first_block(decoder: CudaDecoder, session: Session, tokens: int, matmul: float) -> dict[str, Any]:
@@ -272,7 +294,7 @@ def _edit(decoder: CudaDecoder, session: Session, context: int, block: int) -> d
     return {
         "context": context,
         "first_block_ms": statistics.median(times),
-        "round_ms": _rounds(decoder, session, context - 1, block, 20),
+        "round_ms": _rounds(decoder, session, context - 1, block, 20)[0],
     }
 
 
