@@ -124,7 +124,7 @@ def measure(
 ) -> dict[str, Any]:  # fmt: skip
     """Costs at `context` positions for every block size, in milliseconds; keys as `bench engine --json` has them.
 
-    Besides: a cold prompt of each length of `prompts` to its first block, a one-token edit at the end of it, and memory.
+    Besides: a cold prompt of each length of `prompts` to its first block, a one-token edit at its end, and memory.
     """
     device = torch.device("cuda")
     read = read_bandwidth(device)
