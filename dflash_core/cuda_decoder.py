@@ -29,6 +29,7 @@ from dflash_core.layers.decoder_layer import DecoderLayer, DecoderLayers
 from dflash_core.layers.moe import Mixture
 from dflash_core.layers.rms_norm import RMSNorm
 from dflash_core.layers.rotary_embedding import RotaryEmbedding
+from dflash_core.policy import verify_widths
 from dflash_core.sessions import Session
 from dflash_core.target import Target
 from dflash_core.verification import longest_right_prefix
@@ -246,7 +247,7 @@ class CudaDecoder(BlockDecoder):
 
     def _captured_width(self, width: int) -> int:
         """The narrowest captured width that holds so many rows."""
-        return next(w for w in (1, 2, 4, self.block_size) if w >= width)
+        return next(w for w in verify_widths(self.block_size) if w >= width)
 
 
 class Stack:

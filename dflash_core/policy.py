@@ -35,10 +35,15 @@ def clock_for(device: torch.device) -> Callable[[], float]:
     return time.process_time if device.type == "cpu" else time.perf_counter
 
 
+def verify_widths(block_size: int) -> list[int]:
+    """The widths that are chosen from: few, since each is a captured graph on a device."""
+    return [w for w in (1, 2, 4, 8) if w < block_size] + [block_size]
+
+
 class DraftPolicy:
     def __init__(self, block_size: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock
-        self.widths = [w for w in (1, 2, 4) if w < block_size] + [block_size]
+        self.widths = verify_widths(block_size)
         self._recent_ms: dict[int, deque[float]] = {w: deque(maxlen=_RECENT_ROUNDS) for w in self.widths}
         self.acceptance = [_PRIOR_ACCEPTANCE] * (block_size - 1)
         self._steps_without_draft = 0

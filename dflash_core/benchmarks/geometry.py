@@ -21,6 +21,7 @@ from dflash_core.cuda_decoder import CudaDecoder
 from dflash_core.draft import Draft
 from dflash_core.layers.decoder_layer import DecoderLayer
 from dflash_core.layers.moe import Mixture
+from dflash_core.policy import verify_widths
 from dflash_core.sessions import Session
 from dflash_core.target import Target
 
@@ -138,7 +139,7 @@ def measure(
         weights = torch.cuda.memory_allocated()
         decoder = CudaDecoder(target, draft, longest)
         session = Session(target, draft, longest)
-        decoder.prepare(session, [w for w in (1, 2, 4) if w < block] + [block])
+        decoder.prepare(session, verify_widths(block))
         token, run = _costs(decoder, session, context, block, read, repeats)
         runs.append(run)
         if not more:
@@ -191,7 +192,7 @@ def _costs(
     decoder.round(session, 1, block)
     draft_ms = _device_ms(lambda: graphs.run("draft", lambda: None), repeats)
     verify_ms, experts = {}, {}
-    for width in [w for w in (1, 2, 4) if w < block] + [block]:
+    for width in verify_widths(block):
         session.rewind(live)
         decoder.round(session, 1, width)
 

@@ -23,6 +23,7 @@ from dflash_core.checkpoints.draft import load_draft
 from dflash_core.checkpoints.names import checkpoint_names, part_rows
 from dflash_core.checkpoints.target import load_target
 from dflash_core.draft import Draft
+from dflash_core.policy import verify_widths
 from dflash_core.runtime import decoder_for
 from dflash_core.sessions import Session
 from dflash_core.target import Target
@@ -139,7 +140,7 @@ def _start(folder: Path) -> dict[str, float]:
     load = lap()
     decoder = decoder_for(target, draft, _CONTEXT)
     session = Session(target, draft, _CONTEXT)
-    decoder.prepare(session, [1, 2, 4, 8])
+    decoder.prepare(session, verify_widths(8))
     prepare = lap()
     decoder.prefill(session, [i % 1000 for i in range(_PROMPT - 1)])
     decoder.round(session, 1, 8)
