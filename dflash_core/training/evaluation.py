@@ -10,7 +10,7 @@ import numpy as np
 
 from dflash_core.engine import Engine
 from dflash_core.generation import GenerationRequest
-from dflash_core.training.shards import TokenShards
+from dflash_core.training.shards import TokenShards, read_shard
 
 _SHORTEST_DOCUMENT = 200
 """Tokens; shorter documents give no context worth the name."""
@@ -62,8 +62,8 @@ def held_out_prompts(shards: TokenShards, count: int, prompt_tokens: int, seed: 
     generator = np.random.default_rng(seed)
     documents: list[np.ndarray] = []
     for path in shards.paths:
-        tokens = np.load(path)
-        bounds = [*np.flatnonzero(tokens == 0), len(tokens)]
+        tokens, starts, _ = read_shard(path)
+        bounds = [*starts, len(tokens)]
         documents += [tokens[a:b] for a, b in itertools.pairwise(bounds) if b - a >= _SHORTEST_DOCUMENT]
     chosen = generator.permutation(len(documents))[:count]
     cut = [int(generator.integers(64, min(prompt_tokens, len(documents[i]) - 64))) for i in chosen]

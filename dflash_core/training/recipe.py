@@ -1,12 +1,51 @@
-"""How a draft is trained: its size and the numbers of the run, in one place."""
+"""How a target is tuned and a draft is trained: sizes and numbers of the runs, in one place."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from dflash_core.configs import TargetSpec
 from dflash_core.errors import DFlashError
+
+
+def rate(step: int, warm_up_steps: int, share: float) -> float:
+    """Of the learning rate: a linear warm-up, then a cosine over the schedule down to a fiftieth."""
+    return min(1.0, (step + 1) / max(1, warm_up_steps)) * (
+        0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetRecipe:
+    """Defaults are those of the embedded target's tuning."""
+
+    rank: int = 64
+    """Of the change of each projection; 0 tunes everything."""
+    minutes: float = 20.0
+    """Length of the whole run by the clock, over all its pieces and without compilation; the schedule follows it."""
+    max_steps: int = 1_000_000
+    row_tokens: int = 2048
+    rows: int = 24
+    """Rows a step."""
+    head_rows: int = 4
+    """Rows whose logits are held at once."""
+    learning_rate: float = 1e-3
+    warm_up_steps: int = 50
+    rest_weight: float = 0.25
+    """Weight of a token that is not due, next to one that is: there are many more of them."""
+    clip: float = 1.0
+    seed: int = 0
+    report_steps: int = 50
+    held_steps: int = 500
+    held_rows: int = 16
+    """Rows of each held-out split that are read for the curve."""
+    save_minutes: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.rank < 0 or self.rows < 1 or self.row_tokens < 2 or self.minutes <= 0:
+            raise DFlashError("rank must be 0 or more, rows, row tokens and minutes above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +68,15 @@ class DraftRecipe:
     """Blocks a sequence."""
     learning_rate: float = 1.5e-3
     warm_up_steps: int = 100
+    weighting: Literal["decay", "acceptance"] = "decay"
+    """How rows weigh, since a wrong row makes all behind it worthless. "decay": row k exp(-(k - 1) / decay).
+    "acceptance": with the draft's own chance that verification comes so far, the product of what it gives the labels
+    of rows 1 .. k - 1."""
     decay: float = 4.0
-    """Row k weighs exp(-(k - 1) / decay): a wrong row makes all behind it worthless."""
+    due_weight: float = 4.0
+    """How much more often a block stands where something is due (in a middle) than elsewhere."""
+    own_share: float = 0.0
+    """Of the batches: rows of the target's own continuations, where such shards are given."""
     off_path_weight: float = 0.25
     """Weight of rows behind a text token that greedy decoding would not have chosen; see `blocks.labels`."""
     clip: float = 1.0

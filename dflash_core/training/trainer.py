@@ -6,11 +6,11 @@ and one vector for the mask.
 
 from __future__ import annotations
 
+import itertools
 import math
-import queue
-import threading
+import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,20 @@ from torch import Tensor, nn
 from dflash_core.checkpoints.draft import save_draft
 from dflash_core.configs import check_pair, draft_spec
 from dflash_core.draft import Draft
-from dflash_core.errors import DFlashError
+from dflash_core.errors import CheckpointError, DFlashError
 from dflash_core.target import Target
-from dflash_core.training.blocks import (
-    BlockAttention,
-    Blocks,
-    block_mask,
-    make_blocks,
-    packed_causal_attention,
-    sample_anchors,
-)
-from dflash_core.training.recipe import DraftRecipe
-from dflash_core.training.shards import TokenShards
+from dflash_core.training.batches import ahead
+from dflash_core.training.blocks import BlockAttention, Blocks, block_mask, make_blocks, sample_anchors
+from dflash_core.training.compilation import compile_layers, compiled
+from dflash_core.training.delta import fingerprint
+from dflash_core.training.packed_attention import PackedAttention, check_trainable, document_mask
+from dflash_core.training.recipe import DraftRecipe, rate
+from dflash_core.training.reports import Report
+from dflash_core.training.shards import Rows, TokenShards
 
-Report = Callable[[dict[str, Any]], None]
+STATE = "state.pt"
+REPORT_STEPS = 100
+SAVE_S = 120
 
 
 def new_draft(target: Target, recipe: DraftRecipe) -> Draft:
@@ -55,62 +55,73 @@ def new_draft(target: Target, recipe: DraftRecipe) -> Draft:
 
 class DraftTrainer:
     def __init__(self, target: Target, recipe: DraftRecipe, *, draft: Draft | None = None) -> None:
+        """draft: to go on from, a warm start; it is trained in fp32."""
+        check_trainable(target.spec.layers)
         self.target = target
         self.recipe = recipe
-        self.draft = draft or new_draft(target, recipe)
+        self.draft = new_draft(target, recipe) if draft is None else draft.float().train().requires_grad_(True)
         self.optimizer = torch.optim.AdamW(
             self.draft.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.0
         )
         self.steps = 0
-        # A GPU fed from Python is launch-bound without compilation; a CPU run (the tests) is small and goes without.
-        compiled = target.device.type == "cuda"
-        self._read_target = torch.compile(self._features_and_greedy) if compiled else self._features_and_greedy
-        self._loss = torch.compile(self._block_loss) if compiled else self._block_loss
-        self._mask = torch.compile(block_mask) if compiled else block_mask
+        self.seconds = 0.0
+        compile_layers(target.layers, target.device)
+        self._document_mask = compiled(document_mask, target.device)
+        self._greedy = compiled(self._greedy_tokens, target.device)
+        self._loss = compiled(self._block_loss, target.device)
+        self._mask = compiled(block_mask, target.device)
 
-    def train(self, shards: TokenShards, report: Report = lambda row: None, out: Path | None = None) -> Draft:
-        """Runs the recipe over the shards; reports every 100 steps; saves to `out` now and then and at the end.
+    def train(
+        self,
+        shards: TokenShards,
+        report: Report = lambda row: None,
+        out: Path | None = None,
+        *,
+        own: TokenShards | None = None,
+    ) -> Draft:
+        """Runs the recipe, or the rest of it after `resume`; reports every 100 steps; saves to `out` now and then.
 
+        own: shards of the target's own continuations, of which `own_share` of the batches are made.
         Raises DFlashError when the loss stops being a number; what was saved last stays.
         """
-        batches = _ahead(shards.batches(self.recipe.rows, self.recipe.row_tokens, self.recipe.seed))
-        started: float | None = None
-        saved = time.monotonic()
-        while self.steps < self.recipe.max_steps:
-            share = (time.monotonic() - started) / (self.recipe.minutes * 60) if started is not None else 0.0
-            if share >= 1:
-                break
-            share = max(share, self.steps / self.recipe.max_steps)
-            measured = self.steps % 100 == 0
-            loss, matrix = self.step(next(batches), share, measured)
-            if measured:
-                if not math.isfinite(loss.item()):
-                    raise DFlashError(f"the loss is not a number after {self.steps} steps")
-                seconds = time.monotonic() - started if started is not None else 0.0
-                report(self._row(loss, matrix, seconds))
-            if self.steps == 3:  # compilation lies behind; the clock of the schedule starts here
+        batches = ahead(self._batches(shards, own))
+        started, saved, before = None, time.monotonic(), self.seconds
+        limit = self.recipe.minutes * 60
+        while self.steps < self.recipe.max_steps and self.seconds < limit:
+            share = max(self.seconds / limit, self.steps / self.recipe.max_steps)
+            measured = self.steps % REPORT_STEPS == 0
+            loss, matrix = self.step(next(batches), share)
+            if started is None and self.steps >= 3:  # compilation lies behind; the clock of the schedule starts here
                 started = time.monotonic()
-            if out is not None and time.monotonic() - saved > 120:
-                save_draft(self.draft, out)
+            if started is not None:
+                self.seconds = before + time.monotonic() - started
+            if measured:
+                self._check(loss)
+                report(self._row(loss, matrix, self.seconds))
+            if out is not None and time.monotonic() - saved > SAVE_S:
+                self._check(loss)
+                self.save(out)
                 saved = time.monotonic()
+        if self.steps:
+            self._check(loss)
         if out is not None:
-            save_draft(self.draft, out)
+            self.save(out)
         return self.draft
 
-    def step(self, tokens: Tensor, share: float, measured: bool = False) -> tuple[Tensor, Tensor]:
-        """One optimizer step on a batch [N, S]; `share` of the schedule done. Returns loss and rows right, [B - 1]."""
+    def step(self, rows: Rows, share: float) -> tuple[Tensor, Tensor]:
+        """One optimizer step on a batch; `share` of the schedule done. Returns loss and rows right, [B - 1]."""
         recipe, device = self.recipe, self.target.device
-        rate = min(1.0, (self.steps + 1) / recipe.warm_up_steps) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
         for group in self.optimizer.param_groups:
-            group["lr"] = recipe.learning_rate * rate
-        tokens = tokens.to(device, non_blocking=True)
+            group["lr"] = recipe.learning_rate * rate(self.steps, recipe.warm_up_steps, share)
+        rows = rows.to(device)
         with torch.no_grad():
-            features, greedy = self._read_target(tokens)
-        anchors = sample_anchors(tokens, recipe.anchors, recipe.block_size)
-        blocks = make_blocks(tokens, greedy, anchors, recipe.block_size, recipe.decay, recipe.off_path_weight)
-        mask = self._mask(anchors, recipe.row_tokens, recipe.block_size)
+            features, greedy = self._read_target(rows)
+        anchors = sample_anchors(rows, recipe.anchors, recipe.block_size, recipe.due_weight)
+        decay = recipe.decay if recipe.weighting == "decay" else None
+        blocks = make_blocks(rows, greedy, anchors, recipe.block_size, decay, recipe.off_path_weight)
+        mask = self._mask(anchors, rows.documents, recipe.block_size)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss, right = self._loss(tokens, features, blocks, mask)
+            loss, right = self._loss(rows.tokens, features, blocks, mask)
         loss.backward()
         nn.utils.clip_grad_norm_(self.draft.parameters(), recipe.clip)
         self.optimizer.step()
@@ -118,14 +129,67 @@ class DraftTrainer:
         self.steps += 1
         return loss.detach(), right
 
-    def _features_and_greedy(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def save(self, out: Path) -> None:
+        """The draft, and the state to go on from."""
+        save_draft(self.draft, out)
+        state = {
+            "target": fingerprint(self.target),
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "draft": self.draft.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "random": torch.get_rng_state(),
+        }
+        partial = out / (STATE + ".partial")
+        torch.save(state, partial)
+        partial.replace(out / STATE)
+
+    def resume(self, out: Path) -> bool:
+        """Takes up the state in `out`, if there is one. Raises CheckpointError when it is of another pair."""
+        file = out / STATE
+        if not file.exists():
+            return False
+        try:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:
+            raise CheckpointError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
+        if state.get("target") != fingerprint(self.target):
+            raise CheckpointError(f"{file} is the state of a draft for another target")
+        try:
+            self.draft.load_state_dict(state["draft"])
+        except RuntimeError as error:
+            raise CheckpointError(f"{file} is the state of a draft of another size") from error
+        self.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["random"])
+        self.steps, self.seconds = state["steps"], state["seconds"]
+        return True
+
+    def _batches(self, shards: TokenShards, own: TokenShards | None) -> Iterator[Rows]:
+        recipe = self.recipe
+        given = shards.batches(recipe.rows, recipe.row_tokens, recipe.seed)
+        theirs = own.batches(recipe.rows, recipe.row_tokens, recipe.seed) if own is not None else given
+        chance = random.Random(recipe.seed)
+        mixed = (next(theirs if chance.random() < recipe.own_share else given) for _ in itertools.count())
+        for _ in range(self.steps):  # those that an earlier run has seen
+            next(mixed)
+        return mixed
+
+    def _check(self, loss: Tensor) -> None:
+        if not math.isfinite(loss.item()):
+            raise DFlashError(f"the loss is not a number after {self.steps} steps")
+
+    def _read_target(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Features [N, S, K * H] and the target's argmax after every position [N, S]."""
-        positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-        hidden, features = self.target(tokens, positions, packed_causal_attention, self.draft.spec.target_layer_ids)
+        positions = torch.arange(rows.tokens.shape[1], device=rows.tokens.device).expand_as(rows.tokens)
+        windows = {layer.spec.window for layer in self.target.layers}
+        attend = PackedAttention({window: self._document_mask(rows.documents, window) for window in windows})
+        hidden, features = self.target(rows.tokens, positions, attend, self.draft.spec.target_layer_ids)
         assert features is not None
         # A few rows at a time: the logits of a whole batch would not fit.
-        greedy = torch.cat([self.target.logits(part).argmax(dim=-1) for part in hidden.split(8)])
-        return features, greedy
+        return features, torch.cat([self._greedy(part) for part in hidden.split(8)])
+
+    def _greedy_tokens(self, hidden: Tensor) -> Tensor:
+        return self.target.logits(hidden).argmax(dim=-1)
 
     def _block_loss(self, tokens: Tensor, features: Tensor, blocks: Blocks, mask: Any) -> tuple[Tensor, Tensor]:
         """Weighted cross-entropy, and the share of blocks whose first k rows are all right, for k = 1 .. B - 1."""
@@ -136,8 +200,13 @@ class DraftTrainer:
         hidden = hidden.view(n, a, self.recipe.block_size, -1)[:, :, 1:]
         logits = self.target.logits(hidden.to(self.target.dtype)).float()
         losses = nn.functional.cross_entropy(logits.flatten(0, -2), blocks.labels.flatten(), reduction="none")
+        weights = blocks.weights
+        if self.recipe.weighting == "acceptance":
+            # Also a confident draft's last rows must go on learning.
+            reached = torch.exp(-losses.detach().view_as(weights)).cumprod(dim=-1)
+            weights = weights * torch.cat([torch.ones_like(reached[:, :, :1]), reached[:, :, :-1]], -1).clamp(min=0.02)
         right = (logits.detach().argmax(dim=-1) == blocks.labels).cummin(dim=-1).values.float().mean((0, 1))
-        return (losses.view_as(blocks.weights) * blocks.weights).sum() / blocks.weights.sum(), right
+        return (losses.view_as(weights) * weights).sum() / weights.sum(), right
 
     def _row(self, loss: Tensor, right: Tensor, seconds: float) -> dict[str, Any]:
         tokens = self.steps * self.recipe.rows * self.recipe.row_tokens
@@ -150,22 +219,3 @@ class DraftTrainer:
             "anchors": self.steps * self.recipe.rows * self.recipe.anchors,
             "seconds": round(seconds, 1),
         }
-
-
-def _ahead(batches: Iterator[Tensor], depth: int = 8) -> Iterator[Tensor]:
-    """Prepares batches in a thread of their own, so that the device does not wait for the disk."""
-    ready: queue.Queue[Tensor | Exception] = queue.Queue(depth)
-
-    def fill() -> None:
-        try:
-            for batch in batches:
-                ready.put(batch.pin_memory() if torch.cuda.is_available() else batch)
-        except Exception as error:  # handed to the loop, which raises it
-            ready.put(error)
-
-    threading.Thread(target=fill, daemon=True).start()
-    while True:
-        batch = ready.get()
-        if isinstance(batch, Exception):
-            raise batch
-        yield batch

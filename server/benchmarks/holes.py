@@ -99,13 +99,35 @@ def cut_holes(text: str, tree: Tree, syntax: Syntax, count: int, seed: int) -> l
     """At most `count` holes of each kind, chosen at random but the same for the same seed."""
     found: dict[str, set[Hole]] = {kind: set() for kind in KINDS}
     for hole in _Cutter(text, syntax, random.Random(seed)).holes(tree.root_node):
-        if 0 < hole.end - hole.start <= LONGEST_UNIT and text[hole.start : hole.end].strip():
+        if _is_a_unit(text, hole):
             found[hole.kind].add(hole)
     chosen = []
     for kind in KINDS:
         candidates = sorted(found[kind], key=lambda hole: (hole.start, hole.end))
         chosen += random.Random(seed).sample(candidates, min(count, len(candidates)))
     return chosen
+
+
+def holes_at(text: str, tree: Tree, syntax: Syntax, offset: int, chance: random.Random) -> list[Hole]:
+    """The holes whose units hold the character at `offset`, the innermost first, without walking the whole tree."""
+    cutter = _Cutter(text, syntax, chance)
+    node: Node | None = tree.root_node.descendant_for_byte_range(offset, offset + 1)
+    found: list[Hole] = []
+    while node is not None and node.type not in syntax.comments:
+        parent = node.parent
+        if node.type in syntax.blocks and parent is not None:
+            found += cutter.inside(node)
+        if parent is not None and node.is_named:
+            if parent.type in syntax.blocks:
+                found += cutter.of_member(node)
+            if parent.type in syntax.lists:
+                found += cutter.of_element(node)
+        node = parent
+    return [hole for hole in found if _is_a_unit(text, hole)]
+
+
+def _is_a_unit(text: str, hole: Hole) -> bool:
+    return 0 < hole.end - hole.start <= LONGEST_UNIT and bool(text[hole.start : hole.end].strip())
 
 
 class _Cutter:
@@ -128,27 +150,34 @@ class _Cutter:
             yield from self.holes(child)
 
     def _of_block(self, block: Node) -> Iterator[Hole]:
-        members = [each for each in block.named_children if each.type not in self._opaque]
-        if block.parent is not None and members:
-            yield from self._inside(block)
-        for member in members:
-            end = self._line_end(member)
-            # A node that names its parts, such as a block in a block, is no statement.
-            if end is None or not self._begins_line(member.start_byte) or member.type in self._syntax.blocks:
-                continue
-            if member.type.startswith("preproc") or any(kind in member.type for kind in LEADERS):
-                continue
-            several = member.end_point.row > member.start_point.row
-            is_function = several and self._is_function(member)
-            yield Hole("function" if is_function else "statement", member.start_byte, end)
-            if "label" in member.type:
-                continue  # a label and the statement below it
-            inner = [leaf for leaf in self._leaves(member) if leaf.start_point.row == member.start_point.row][1:]
-            if inner:
-                yield Hole("head" if several else "line", self._chance.choice(inner).start_byte, end)
+        if block.parent is not None:
+            yield from self.inside(block)
+        for member in block.named_children:
+            yield from self.of_member(member)
 
-    def _inside(self, block: Node) -> Iterator[Hole]:
+    def of_member(self, member: Node) -> Iterator[Hole]:
+        """The holes of one statement or member of a block."""
+        end = self._line_end(member)
+        # A node that names its parts, such as a block in a block, is no statement.
+        if end is None or not self._begins_line(member.start_byte) or member.type in self._syntax.blocks:
+            return
+        if member.type in self._opaque or member.type.startswith("preproc"):
+            return
+        if any(kind in member.type for kind in LEADERS):
+            return
+        several = member.end_point.row > member.start_point.row
+        is_function = several and self._is_function(member)
+        yield Hole("function" if is_function else "statement", member.start_byte, end)
+        if "label" in member.type:
+            return  # a label and the statement below it
+        inner = list(self._leaves(member, member.start_point.row))[1:]
+        if inner:
+            yield Hole("head" if several else "line", self._chance.choice(inner).start_byte, end)
+
+    def inside(self, block: Node) -> Iterator[Hole]:
         """The holes that hold all of a block that begins at a line's end and ends before a line's beginning."""
+        if all(each.type in self._opaque for each in block.named_children):
+            return
         text, first, last = self._text, block.children[0], block.children[-1]
         if text[first.start_byte : first.end_byte] == "{":
             opened, closed = first.end_byte, last.start_byte
@@ -170,24 +199,31 @@ class _Cutter:
 
     def _of_list(self, node: Node) -> Iterator[Hole]:
         for member in node.named_children:
-            if member.type in self._syntax.comments:
-                continue
-            begins, end = self._begins_line(member.start_byte), self._line_end(member)
-            if begins and end is not None:
-                yield Hole("element", member.start_byte, end)
-            elif not begins and end is None:
-                yield Hole("expression", member.start_byte, member.end_byte)
+            yield from self.of_element(member)
+
+    def of_element(self, member: Node) -> Iterator[Hole]:
+        """The hole of one argument, parameter or element."""
+        if member.type in self._syntax.comments:
+            return
+        begins, end = self._begins_line(member.start_byte), self._line_end(member)
+        if begins and end is not None:
+            yield Hole("element", member.start_byte, end)
+        elif not begins and end is None:
+            yield Hole("expression", member.start_byte, member.end_byte)
 
     def _is_function(self, member: Node) -> bool:
         nodes = [member, *member.named_children]
         return any(each.type in self._syntax.functions for each in nodes)
 
-    def _leaves(self, node: Node) -> Iterator[Node]:
+    def _leaves(self, node: Node, row: int) -> Iterator[Node]:
+        """The leaves of a node that begin on a row, which must be the node's first."""
         if node.type in self._opaque or not node.child_count:
             yield node
             return
         for child in node.children:
-            yield from self._leaves(child)
+            if child.start_point.row > row:
+                break
+            yield from self._leaves(child, row)
 
     def _begins_line(self, offset: int) -> bool:
         return not self._text[self._text.rfind("\n", 0, offset) + 1 : offset].strip()

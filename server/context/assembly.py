@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakKeyDictionary
 
 from server.context.families import may_use
@@ -24,11 +24,15 @@ from server.context.privacy import holds_secret, text_verdict
 from server.context.prompt import Around, Prompt, PromptBuilder, TextBefore
 from server.context.related import fit_to_show, names_near, near_text
 from server.context.suffix import keeps
+from server.context.syntax import Syntax
 from server.context.tags import begins_a_node, enclosing_scopes, import_rows, kind_at
 from server.context.workspace import Workspace
 from server.documents.document import Document, Place
 from server.documents.edits import Edit
 from server.documents.lines import to_line_feeds
+
+if TYPE_CHECKING:
+    from tree_sitter import Tree
 
 FAR_ROWS = 32  # a cursor that has gone so far is somewhere else
 NEAR_ROWS = 40  # of the own document: what is so near stands in the prompt anyway
@@ -251,12 +255,18 @@ class ContextAssembler:
                     tree = parse_lines(parser_for(syntax), lines, REGION_LIMIT_S)
             if tree is None or syntax is None:
                 return ""
-            rows = import_rows(tree, row - first, syntax, MOST_IMPORTS)
             names = set(names_near(choice.near, ""))
-            shown = [line for each in rows for line in [_text(lines, each)] if not names.isdisjoint(_words(line))]
-            shown += [_text(lines, each) for each in enclosing_scopes(tree, row - first, syntax)]
-            choice.heads[row] = self._builder.fitting_head([text for text in shown if not holds_secret(text)])
+            shown = lines_above(tree, lines, row - first, syntax, names)
+            choice.heads[row] = self._builder.fitting_head(shown)
         return choice.heads[row]
+
+
+def lines_above(tree: Tree, lines: Sequence[str], row: int, syntax: Syntax, names: set[str]) -> list[str]:
+    """What of the file above a row helps below it: imports of the names, and the heads of the scopes around the row."""
+    rows = import_rows(tree, row, syntax, MOST_IMPORTS)
+    shown = [line for each in rows for line in [_text(lines, each)] if not names.isdisjoint(_words(line))]
+    shown += [_text(lines, each) for each in enclosing_scopes(tree, row, syntax)]
+    return [text for text in shown if not holds_secret(text)]
 
 
 def _own_definitions(entry: OpenDocument, place: Place, names: Sequence[str]) -> tuple[list[Chunk], list[str]]:
@@ -280,12 +290,13 @@ def _begins(entry: OpenDocument) -> Callable[[int], bool] | None:
     if tree is None:
         return None
 
-    def begins(row: int) -> bool:
-        lines = entry.document.lines
-        line = lines[row] if row < len(lines) else ""
-        return begins_a_node(tree, row, len(line) - len(line.lstrip(" \t")))
+    return lambda row: begins_at(tree, entry.document.lines, row)
 
-    return begins
+
+def begins_at(tree: Tree, lines: Sequence[str], row: int) -> bool:
+    """Whether something begins on a row, so that shown text may start there."""
+    line = lines[row] if row < len(lines) else ""
+    return begins_a_node(tree, row, len(line) - len(line.lstrip(" \t")))
 
 
 def _text(lines: Sequence[str], rows: tuple[int, int]) -> str:

@@ -2,6 +2,8 @@
 
 `train-00000.npy` and `held-LANGUAGE-00000.npy`: uint16 token ids, documents one after another, each begins
 with token 0 and 0 stands nowhere else. `NAME.starts.npy` beside it: uint32 [documents], where each begins.
+Where the documents are prompts with what is due behind them, `NAME.middles.npy`: uint32 [documents], where that
+begins; the document's end where nothing is due. Ids that do not fit 16 bits make uint32 shards.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from server.corpus.tokens import PackageTokens
 
@@ -37,6 +39,14 @@ class Shard:
     sha256: str
 
 
+class Documents(Protocol):
+    """Documents of one package: document i is tokens[starts[i]:starts[i+1]]. middles: none, or one a document."""
+
+    tokens: Any
+    starts: list[int]
+    middles: list[int]
+
+
 def deduplicate(packages: Sequence[tuple[str, PackageTokens]]) -> dict[str, list[Place]]:
     """Places of the documents of each split, equal texts once: held-out packages first, then list order.
 
@@ -58,7 +68,7 @@ def deduplicate(packages: Sequence[tuple[str, PackageTokens]]) -> dict[str, list
 
 
 def write_shards(
-    out: Path, name: str, places: Sequence[Place], packages: Sequence[PackageTokens], seed: int
+    out: Path, name: str, places: Sequence[Place], packages: Sequence[Documents], seed: int
 ) -> Iterator[Shard]:
     """Shuffle the documents and write them under `out`; yields each shard when it is on disk."""
     import numpy as np
@@ -67,6 +77,7 @@ def write_shards(
     random.Random(f"{seed} {name}").shuffle(order)
     pieces: list[Any] = []
     starts: list[int] = []
+    middles: list[int] = []
     size = count = 0
 
     def flush() -> Shard:
@@ -74,6 +85,8 @@ def write_shards(
         tokens = np.concatenate(pieces)
         _save(out / file, tokens)
         _save(out / f"{name}-{count:05d}.starts.npy", np.asarray(starts, dtype=np.uint32))
+        if middles:
+            _save(out / f"{name}-{count:05d}.middles.npy", np.asarray(middles, dtype=np.uint32))
         digest = hashlib.sha256((out / file).read_bytes()).hexdigest()
         return Shard(file, name.split("-")[0], len(starts), len(tokens), digest)
 
@@ -82,9 +95,11 @@ def write_shards(
         document = package.tokens[package.starts[place.index] : package.starts[place.index + 1]]
         if pieces and size + len(document) > SHARD_TOKENS:
             yield flush()
-            pieces, starts, size, count = [], [], 0, count + 1
+            pieces, starts, middles, size, count = [], [], [], 0, count + 1
         pieces.append(document)
         starts.append(size)
+        if package.middles:
+            middles.append(size + package.middles[place.index] - package.starts[place.index])
         size += len(document)
     if pieces:
         yield flush()

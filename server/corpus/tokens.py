@@ -46,6 +46,7 @@ class PackageTokens:
     languages: list[str] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+    middles: list[int] = field(default_factory=list)  # always empty: nothing is cut out of these
     tokens: Any = None  # uint16 [starts[-1]], memory-mapped
 
 
@@ -91,6 +92,18 @@ def package_tokens(
     partial.rename(info_file)
     result.tokens = np.load(token_file, mmap_mode="r")
     return result
+
+
+def kept_tokens(package: Package, kept: Path) -> PackageTokens | None:
+    """The tokens that a build kept of a package; None when it kept none."""
+    import numpy as np
+
+    try:
+        info = json.loads((kept / f"{package.folder}.json").read_text())
+        info.pop("made_from")
+        return PackageTokens(**info, tokens=np.load(kept / f"{package.folder}.npy", mmap_mode="r"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def render(document: Document, tokenizer: PromptTokenizer) -> list[int]:
