@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from server.benchmarks.cases import Failure
+    from server.profiles import Profile
 
 CASES_SHOWN = 20
 
@@ -66,6 +67,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="files to index, 0 for none (default: %(default)s)",
     )
+    context.add_argument(
+        "--related",
+        type=int,
+        default=0,
+        metavar="N",
+        help="complete N holes of the sources with and without what prompts show of other places, on the profile's"
+        " engine, and measure nothing else",
+    )
+    context.add_argument("--seed", type=int, default=1, metavar="N", help="which holes (default: %(default)s)")
+    context.add_argument("--language", default="python", metavar="NAME", help="of these holes (default: %(default)s)")
     context.add_argument("--json", action="store_true", help="print one JSON object")
     from server.cli import bench_keystrokes
 
@@ -79,6 +90,8 @@ def run(args: argparse.Namespace) -> int:
 
         return bench_keystrokes.run(args)
     if args.bench == "context":
+        if args.sources is not None:
+            args.sources = args.sources.resolve()
         return asyncio.run(_run_context(args))
     return _run_cases(args) if args.cases else _run_holes(args)
 
@@ -95,6 +108,8 @@ async def _run_context(args: argparse.Namespace) -> int:
     sources = args.sources or Path(sysconfig.get_path("stdlib"))
     if not sources.is_dir():
         raise DflashError(f"{sources} is not a folder")
+    if args.related:
+        return await _run_related(args, profile, sources)
     report: dict[str, Any] = {"profile": profile.name, "assembly": []}
     for lines in LINES:
         _say(f"typing in a file of {lines} lines")
@@ -107,6 +122,27 @@ async def _run_context(args: argparse.Namespace) -> int:
         print(json.dumps(report))
     else:
         _print_context(report)
+    return 0
+
+
+async def _run_related(args: argparse.Namespace, profile: Profile, sources: Path) -> int:
+    from server.benchmarks.holes import languages_with_grammar
+    from server.benchmarks.related import measure_related
+    from server.cli.table import aligned
+    from server.errors import DflashError
+
+    languages = languages_with_grammar([args.language])
+    if not languages:
+        raise DflashError(f"no language with a grammar is named {args.language}")
+    report = await measure_related(profile, sources, languages[0], args.related, args.seed, _say)
+    if args.json:
+        print(json.dumps(report))
+        return 0
+    rows = [["shown", "exact match %", "edit similarity"]]
+    rows += [[arm, str(each["exact_match"]), str(each["edit_similarity"])] for arm, each in report["arms"].items()]
+    shown = report["where_chunks_were_shown"]
+    print(f"{report['holes']} holes, at {shown['holes']} of them chunks of other places were shown")
+    print(aligned(rows))
     return 0
 
 

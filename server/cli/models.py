@@ -1,16 +1,53 @@
-"""List the profiles: which pair each one runs, whether it is on disk, whether it can run here."""
+"""List the profiles: which pair each one runs, whether it is on disk, whether it can run here; or test one."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import sys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from server.cli import add_profile_argument
+
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--self-test",
+        action="store_true",
+        help="try the prompt formats of one profile's pair on its engine, and keep which one suits it",
+    )
+    add_profile_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    return asyncio.run(_self_test(args)) if args.self_test else _list(args)
+
+
+async def _self_test(args: argparse.Namespace) -> int:
+    from server.cli.table import aligned
+    from server.completion.self_test import self_test
+    from server.engine.launcher import ensure_engine
+    from server.profiles import load_profile
+
+    profile = load_profile(args.profile)
+    client = await ensure_engine(profile)
+    try:
+        found = await self_test(profile, client, lambda text: print(text, file=sys.stderr, flush=True))
+    finally:
+        await client.aclose()
+    if args.json:
+        print(json.dumps(found.to_json()))
+        return 0
+    rows = [("FORMAT", "OBEYED", "PROSE", "TOKENS A ROUND", "")]
+    for each in found.formats:
+        note = f"refused: {each.refused}" if each.refused else "picked" if each.format == found.picked else ""
+        rows.append((each.format, f"{each.obeyed:.0%}", f"{each.prose:.0%}", f"{each.acceptance_length:.2f}", note))
+    print(aligned(rows))
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
     from server.cli.table import aligned
     from server.monitoring.device import probe_device
     from server.monitoring.readiness import check_profiles, known_profiles

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -16,6 +18,7 @@ from server.completion.measuring import Pace
 from server.completion.offer import Offer, Situation, inside_line, offer_at
 from server.completion.request import CompletionOptions, Growth, Request
 from server.completion.result import CompletionResult, Source
+from server.completion.self_test import kept_self_test, self_test, with_tested_format
 from server.completion.shown import Shown
 from server.completion.spot import Spot
 from server.completion.submission import Submission
@@ -34,6 +37,7 @@ from server.engine.protocol import (
     EngineStalled,
     EngineUnavailable,
 )
+from server.errors import DflashError
 from server.profiles import Profile
 
 
@@ -52,6 +56,8 @@ class CompletionService:
         on_pace: hears that `pace` has changed, which can be after a completion was answered.
         workspace: what prompts may draw on beside the open documents.
         """
+        self._wants_self_test = profile.prompt is not None and profile.prompt.format == "auto"
+        profile = with_tested_format(profile)
         self.profile = profile
         self.prompts = PromptBuilder(profile)
         self.context = ContextAssembler(self.prompts, workspace)
@@ -59,6 +65,7 @@ class CompletionService:
         self.submission = Submission(self.link)
         self.cache = CompletionCache()
         self.acceptance = Acceptance()
+        self._self_testing: asyncio.Task[None] | None = None
         self._documents: dict[str, DocumentCompletion] = {}
         self._warm_up = WarmUp()
         self.generations = Generations(self.submission, self.prompts, self.cache, self.prompt, on_pace)
@@ -168,8 +175,17 @@ class CompletionService:
 
     async def start(self) -> None:
         """Start the index of the workspace, in the background."""
+        if self._wants_self_test and kept_self_test(self.profile) is None:
+            self._self_testing = asyncio.get_running_loop().create_task(self._self_test(), name="self-test")
         if self.context.index is not None and self.prompts.related_budget:
             await self.context.index.start()
+
+    async def _self_test(self) -> None:
+        """Find the format that suits the pair, and serve in it from then on."""
+        with contextlib.suppress(DflashError):  # who asks for text will hear of an engine that is not there
+            found = await self_test(self.profile, await self.link.connect())
+            if found.picked is not None and self.profile.prompt is not None:
+                self.prompts.change_format(found.picked)
 
     async def ready(self, document: Document, path: str) -> None:
         """Wait until all is known of a document that a prompt may show."""
@@ -206,6 +222,9 @@ class CompletionService:
     async def aclose(self) -> None:
         """End everything of this window; the engine goes on for others."""
         self._warm_up.end()
+        if self._self_testing is not None:
+            self._self_testing.cancel()
+            await asyncio.wait({self._self_testing})
         await self.submission.aclose()
         await self.context.aclose()
         await self.link.aclose()

@@ -73,6 +73,7 @@ class ContextAssembler:
         self.documents = OpenDocuments()
         self.privacy = workspace.privacy()
         self.index = workspace.index()
+        self.index_wait_s = INDEX_WAIT_S  # so long does a request wait for the index
         self._builder = builder
         self._choices: WeakKeyDictionary[OpenDocument, Choice] = WeakKeyDictionary()
 
@@ -124,7 +125,7 @@ class ContextAssembler:
         """The prompt at a place of an open document; before, after: the text around the place as it was."""
         entry = self.documents.get(document)
         assert entry is not None, "the document was not opened"
-        if self._builder.related_budget == 0:
+        if not self._builder.shows_context:
             return self._builder.build(before, entry.path, entry.language)
         entry.touch(place.line)
         entry.list_definitions()
@@ -141,6 +142,12 @@ class ContextAssembler:
         choice.start = prompt.start
         self._choices[entry] = choice
         return prompt
+
+    def chunks_shown(self, document: Document) -> int:
+        """How many chunks of other places the last prompt of a document showed."""
+        entry = self.documents.get(document)
+        choice = self._choices.get(entry) if entry is not None else None
+        return len(choice.related) if choice is not None else 0
 
     def exclude(self, globs: Sequence[str]) -> None:
         """Exclude files of these globs from now on, instead of those excluded before."""
@@ -176,6 +183,8 @@ class ContextAssembler:
         self, entry: OpenDocument, place: Place, before: TextBefore, after: str, last: Choice | None
     ) -> Choice:
         near = near_text(before.text, after)
+        if not self._builder.related_budget:
+            return Choice(place.line, [], near, complete=True)
         chunks, missing = _own_definitions(entry, place, names_near(before.text, after))
         chunks = self._cells(entry) + chunks
         from_others, missing = self._from_open_documents(entry, missing)
@@ -183,7 +192,7 @@ class ContextAssembler:
         complete = entry.tree is None or entry.listed
         if self.index is not None and missing and entry.file is not None:
             imports = _import_texts(entry)
-            found = await self.index.find(missing, entry.file, imports, MOST_CHUNKS, INDEX_WAIT_S)
+            found = await self.index.find(missing, entry.file, imports, MOST_CHUNKS, self.index_wait_s)
             complete = complete and found is not None
             chunks += found or []
         chunks += self._recent(entry)

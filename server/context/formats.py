@@ -118,6 +118,11 @@ def shows_suffix(format: str, markers: Mapping[str, int]) -> bool:
     return format != "plain" and (format != "repository" or _has_hole(markers))
 
 
+def likeliest_format(markers: Mapping[str, int]) -> str:
+    """The format that a target with these markers was most likely trained in, until a self-test tells."""
+    return "suffix-prefix-middle" if _has_hole(markers) else "plain"
+
+
 def _bos(markers: Mapping[str, int]) -> list[Piece]:
     return [markers["bos"]] if "bos" in markers else []
 

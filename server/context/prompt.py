@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from server.context.encoding import PieceEncoder
-from server.context.formats import FORMATS, Chunk, Layout, Parts, Piece, shows_suffix
+from server.context.formats import FORMATS, Chunk, Layout, Parts, Piece, likeliest_format, shows_suffix
 from server.context.languages import Language
 from server.context.tokenizer import PromptTokenizer
 from server.errors import DflashError
 from server.profiles import Profile
+from server.profiles.settings import PromptFormat, PromptSettings
 
 STEPS = 4  # the start moves by a quarter of the budget
 LINE_SHARE = 16  # a sixteenth of the budget is kept for the line that is being typed
@@ -93,33 +94,48 @@ NOTHING_AROUND = Around()
 class PromptBuilder:
     """Builds prompts for one profile. `limit` is how many characters before the cursor it looks at.
 
-    suffix_limit: the same after the cursor; 0 where the format does not show them.
+    suffix_limit: the same after the cursor; 0 where the format does not show them. shows_context: whether a prompt
+    holds more than text before the cursor.
     """
 
     def __init__(self, profile: Profile) -> None:
         """Load the profile's tokenizer. DflashError, one line, when the profile asks for what we lack."""
+        self._profile = profile
         self._settings = profile.prompt
         self.limit = TEXT_LIMIT
         self.suffix_limit = self.related_budget = 0
+        self.shows_context = self._settings is not None
         if self._settings is None:
             return
-        settings = self._settings
-        self._format = FORMATS[settings.format]
-        self._tokenizer = PromptTokenizer.from_file(settings.tokenizer)
+        self._tokenizer = PromptTokenizer.from_file(self._settings.tokenizer)
         self._encoder = PieceEncoder(self._tokenizer)
-        suffix_budget = settings.suffix_budget if shows_suffix(settings.format, settings.marker_ids) else 0
-        room = profile.engine.context - settings.max_tokens - suffix_budget
+        # Engines that are not ours know no healing.
+        self._heals = self._settings.heal
+        self._engine_heals = profile.engine.kind == "resident"
+        self._lay_out(self._settings)
+
+    def change_format(self, format: PromptFormat) -> None:
+        """Lay prompts out in another format from now on."""
+        assert self._settings is not None
+        self._lay_out(replace(self._settings, format=format))
+
+    def _lay_out(self, settings: PromptSettings) -> None:
+        """Take a format and the budgets that go with it."""
+        self._settings = settings
+        name = likeliest_format(settings.marker_ids) if settings.format == "auto" else settings.format
+        self._format = FORMATS[name]
+        suffix_budget = settings.suffix_budget if shows_suffix(name, settings.marker_ids) else 0
+        room = self._profile.engine.context - settings.max_tokens - suffix_budget
         self._budget = min(settings.budget, room)
         if self._budget < 2:
-            raise DflashError(f"profile {profile.name}: no tokens are left for the prompt")
-        # Engines that are not ours know no healing.
-        self._heals = settings.heal
-        self._engine_heals = profile.engine.kind == "resident"
+            raise DflashError(f"profile {self._profile.name}: no tokens are left for the prompt")
         self._step = max(1, self._budget * CHARACTERS_PER_TOKEN // STEPS)
         self._suffix_budget = suffix_budget
         self.limit = self._budget * MOST_CHARACTERS_PER_TOKEN
         self.suffix_limit = suffix_budget * MOST_CHARACTERS_PER_TOKEN
-        self.related_budget = int(self._budget * RELATED_SHARE)
+        related = settings.related_budget
+        self.related_budget = int(self._budget * RELATED_SHARE) if related is None else min(related, self._budget // 2)
+        self._head_budget = int(self._budget * HEAD_SHARE) if settings.head else 0
 
     def build(self, before: TextBefore, path: str, language: Language, around: Around = NOTHING_AROUND) -> Prompt:
         """The prompt at the end of `before`. `path`: of the file, as the target should see it."""
@@ -155,7 +171,7 @@ class PromptBuilder:
 
     def fitting_head(self, lines: Sequence[str]) -> str:
         """The last of the lines that the head's share holds."""
-        room = int(self._budget * HEAD_SHARE)
+        room = self._head_budget
         kept: list[str] = []
         for line in reversed(lines):
             room -= len(self._tokenizer.encode(line))

@@ -164,12 +164,14 @@ def _prompt(table: _Table, context: int) -> PromptSettings:
         marker_ids=table.ids_by_name("marker_ids"),
         budget=table.integer("budget", 16, context, min(512, context)),
         suffix_budget=table.integer("suffix_budget", 0, context, 0),
+        related_budget=table.integer("related_budget", 0, context),
+        head=table.flag("head", True),
         stop_ids=table.ids("stop_ids"),
         heal=table.flag("heal", True),
         max_tokens=table.integer("max_tokens", 1, context, min(96, context)),
     )
     table.end()
-    for marker in FORMAT_MARKERS[format]:
+    for marker in FORMAT_MARKERS.get(format, ()):
         if marker not in settings.marker_ids:
             table.fail("marker_ids", f"lacks {marker!r}, which format = {format!r} needs")
     needed = settings.budget + settings.suffix_budget + settings.max_tokens

@@ -11,7 +11,7 @@ from typing import Literal
 
 EngineKind = Literal["resident", "remote", "replay"]
 Dtype = Literal["auto", "float32", "bfloat16"]
-PromptFormat = Literal["plain", "suffix-prefix-middle", "prefix-suffix-middle", "repository", "chat"]
+PromptFormat = Literal["plain", "suffix-prefix-middle", "prefix-suffix-middle", "repository", "chat", "auto"]
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,20 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class PromptSettings:
-    """How a cursor position becomes token ids. Budgets and max_tokens are in tokens."""
+    """How a cursor position becomes token ids. Budgets and max_tokens are in tokens.
+
+    format: "auto" is the one that the pair's self-test picked.
+    related_budget: of the budget, what chunks of other places may take; None for a share that suits most targets.
+    head: whether imports and heads of scopes above the shown text are shown.
+    """
 
     tokenizer: Path
     format: PromptFormat = "plain"
     marker_ids: Mapping[str, int] = field(default_factory=dict)
     budget: int = 512
     suffix_budget: int = 0
+    related_budget: int | None = None
+    head: bool = True
     stop_ids: tuple[int, ...] = ()
     heal: bool = True
     max_tokens: int = 96
