@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from server.completion.self_test import (
     possible_formats,
     with_tested_format,
 )
+from server.completion.service import CompletionService
 from server.context.languages import language_for
 from server.context.prompt import PromptBuilder, TextBefore
 from server.errors import DflashError
@@ -109,6 +111,28 @@ def test_the_embedded_pair_is_tested_in_every_format_it_has_markers_for(
     kept = kept_self_test(load_profile("embedded"))
     assert kept is not None and json.loads(json.dumps(kept.to_json())) == found
     assert paths.cache_dir() in module._file(load_profile("embedded")).parents
+    asyncio.run(start_with_auto())
+
+
+async def start_with_auto() -> None:
+    """A window whose profile says `auto` tests its pair by itself, once, and serves in what was picked."""
+    embedded = load_profile("embedded")
+    assert embedded.prompt is not None
+    auto = replace(embedded, prompt=replace(embedded.prompt, format="auto"))
+    module._file(auto).unlink()
+    service = CompletionService(auto)
+    try:
+        await service.start()
+        assert service._self_testing is not None
+        await service._self_testing
+    finally:
+        await service.aclose()
+    found = kept_self_test(auto)
+    assert found is not None and with_tested_format(auto).prompt.format == found.picked  # type: ignore[union-attr]
+    again = CompletionService(auto)
+    await again.start()
+    assert again._self_testing is None
+    await again.aclose()
 
 
 def test_a_profile_without_a_prompt_has_no_format() -> None:

@@ -69,6 +69,17 @@ async def test_without_a_token_the_stream_is_one_answer(profile: Profile) -> Non
         assert ours.progress == []
 
 
+async def test_nothing_is_offered_on_a_selection(profile: Profile) -> None:
+    async with editor(options(profile, surface="stream")) as ours:
+        await ours.until_state("ready")
+        ours.open("short = ")
+        selection = {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 8}}
+        assert await ours.stream(0, 8, selection=selection, context={"triggerKind": 2}) is None
+        assert ours.statuses[-1].reason == "text is selected"
+        selection["start"] = selection["end"]
+        assert (await ours.stream(0, 8, selection=selection)).items[0].insertText == "[1, 2]"
+
+
 async def test_growth_is_told_ten_times_a_second_at_most() -> None:
     site = surroundings(Document("file:///a.py", ""), Place(0, 0), "a.py", 100)
     told: list[float] = []

@@ -23,7 +23,6 @@ LONG = 20
 SHORTEST_LOOP = 60  # characters
 _TOKEN = re.compile(r"\n|\w+|[^\w\s]")
 _WORD = re.compile(r"[^\W\d]")
-_UNFINISHED = re.compile(r"\w*\Z")
 
 
 class LoopGuard:
@@ -97,8 +96,10 @@ class LoopGuard:
 
     def _fresh(self, text: str) -> Iterator[tuple[str, int]]:
         """The tokens that are new; a word at the text's end may still grow."""
-        unfinished = _UNFINISHED.search(text)
-        for found in _TOKEN.finditer(text, self._read, len(text) if unfinished is None else unfinished.start()):
+        end = len(text)
+        while end > self._read and (text[end - 1].isalnum() or text[end - 1] == "_"):
+            end -= 1
+        for found in _TOKEN.finditer(text, self._read, end):
             self._read = found.end()
             yield found[0], found.end()
 
