@@ -84,6 +84,21 @@ async def test_what_encloses_the_text_and_what_it_imports_is_shown_though_it_lie
     await window.service.aclose()
 
 
+@pytest.mark.parametrize(("related_budget", "head"), [(0, True), (0, False), (None, True)])
+async def test_a_profile_says_whether_other_places_and_the_head_are_shown(
+    related_budget: int | None, head: bool
+) -> None:
+    assert PROFILE.prompt is not None
+    prompt = replace(PROFILE.prompt, related_budget=related_budget, head=head)
+    window = Window(profile=replace(PROFILE, prompt=prompt))
+    text = f"import wanted_thing\n\n\ndef own_far_thing(a):\n    return a\n\n\n{filler(200)}"
+    document = await window.open("untitled:a", text + "x = wanted_thing(own_far_thing(1), ", "a.py")
+    found = shown(await window.prompt(document))
+    assert ("import wanted_thing" in found) is head
+    assert ("def own_far_thing(a):" in found) is (related_budget is None)
+    await window.service.aclose()
+
+
 async def test_definitions_are_found_in_other_open_documents_and_far_away_in_the_own() -> None:
     window = Window()
     await window.open("untitled:b", HELPER, "lib/b.py")
