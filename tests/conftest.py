@@ -21,6 +21,9 @@ from server.engine.launcher import ensure_engine
 from server.profiles import Profile
 from tests.engines import nothing_runs, own_directories, replay_profile, stop
 
+# Real editors, driven with packages of their own: tests/e2e/run.sh runs them.
+collect_ignore = ["e2e"]
+
 # Before anything imports torch: two workers with a waiting thread each fill two cores, spinning ones block them.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OMP_NUM_THREADS", "1")

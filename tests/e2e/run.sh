@@ -1,14 +1,32 @@
 #!/usr/bin/env bash
-# Runs the end-to-end proof in a real VS Code: with recorded text, then with the embedded target and its draft.
+# Runs the end-to-end proofs in real editors, each suite after the other, and says at the end how each of them went.
 # Needs tests/e2e/setup.sh, a packaged extension, and the project installed in .venv.
-set -euo pipefail
+#
+#     tests/e2e/run.sh               all suites
+#     tests/e2e/run.sh NAME...       these suites
+#     tests/e2e/run.sh --figures     what VS Code and the extension take, measured; nothing is asserted
+set -uo pipefail
 cd "$(dirname "$0")/../.."
 
-cache="${DFLASH_E2E:-${XDG_CACHE_HOME:-$HOME/.cache}/dflash-e2e}"
-[[ -x $cache/driver/bin/python ]] || { echo "no browser driver in $cache: run tests/e2e/setup.sh first" >&2; exit 1; }
-prove() { "$cache/driver/bin/python" tests/e2e/vscode.py "$@"; }
+export DFLASH_E2E="${DFLASH_E2E:-${XDG_CACHE_HOME:-$HOME/.cache}/dflash-e2e}"
+driver="$DFLASH_E2E/vscode-driver/bin/python"
 
-prove --profile replay --function free_port --typed 6 --picture build/e2e/statement.png
-prove --profile replay --function cache_dir --typed 0 --picture build/e2e/body.png
-.venv/bin/dflash-lsp fetch embedded
-prove --profile embedded --file server/profiles/loading.py --function end --typed 0 --picture build/e2e/embedded.png
+# Each suite is one line: a name and its command. Pictures and logs go to build/e2e.
+suites=(
+    "vscode $driver -m pytest -c tests/e2e/pytest.ini --rootdir tests/e2e -p no:cacheprovider tests/e2e/vscode"
+)
+
+if [[ ${1:-} == --figures ]]; then
+    exec "$driver" tests/e2e/vscode/figures.py "${@:2}"
+fi
+ended=() failed=0
+for suite in "${suites[@]}"; do
+    read -r name command <<<"$suite"
+    if (($#)) && [[ " $* " != *" $name "* ]]; then continue; fi
+    echo "e2e: $name" >&2
+    begun=$SECONDS how=passed
+    $command || { how=FAILED failed=1; }
+    ended+=("e2e: $name $how in $((SECONDS - begun)) s")
+done
+printf '%s\n' "${ended[@]}" >&2
+exit $failed

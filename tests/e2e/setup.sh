@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Sets up a real VS Code (code-server), a browser and its driver for tests/e2e/vscode.py.
+# Sets up a real VS Code (code-server), a browser and its driver for tests/e2e/vscode.
 #
 # Everything but two Debian packages lands in one cache folder outside the checkout: $DFLASH_E2E, by default
 # dflash-e2e in the user's cache directory. A second run finds all of it there and takes a second. Debian only.
 set -euo pipefail
 
-readonly NODE_VERSION=24.22.3 CODE_SERVER_VERSION=4.139.1 PLAYWRIGHT_VERSION=1.65.2
+readonly NODE_VERSION=24.22.3 CODE_SERVER_VERSION=4.139.1 PLAYWRIGHT_VERSION=1.65.2 PYTEST_VERSION=9.2.0
 cache="${DFLASH_E2E:-${XDG_CACHE_HOME:-$HOME/.cache}/dflash-e2e}"
 mkdir -p "$cache"
 
@@ -49,7 +49,10 @@ install_code_server() {
 }
 done_once code-server "$CODE_SERVER_VERSION" install_code_server
 
-make_driver() { python3 -m venv "$cache/driver" && "$cache/driver/bin/pip" install --quiet "playwright==$PLAYWRIGHT_VERSION"; }
-done_once driver "$PLAYWRIGHT_VERSION" make_driver
+make_driver() {
+    python3 -m venv "$cache/vscode-driver"
+    "$cache/vscode-driver/bin/pip" install --quiet "playwright==$PLAYWRIGHT_VERSION" "pytest==$PYTEST_VERSION"
+}
+done_once vscode-driver "$PLAYWRIGHT_VERSION+$PYTEST_VERSION" make_driver
 
 say "ready in $cache"

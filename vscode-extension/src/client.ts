@@ -1,5 +1,5 @@
 // The language client: the standard protocol over the pipes of a process that is not its own.
-import type { LogOutputChannel } from "vscode";
+import { type LogOutputChannel, workspace } from "vscode";
 import {
   CloseAction,
   ErrorAction,
@@ -9,18 +9,21 @@ import {
 } from "vscode-languageclient/node";
 import { DOCUMENTS } from "./documents";
 import type { ServerProcess } from "./serverProcess";
-import type { Settings } from "./settings";
+import { SECTION, type Settings } from "./settings";
 
-/** The server's own settings. Inline completions come by the client's own feature, so it shall not stream to us. */
+/** The server's own settings. `stream` keeps the client's own inline completions out: ours show growth. */
 function initializationOptions(settings: Settings): Record<string, string> {
-  return { surface: "inline", ...(settings.profile && { profile: settings.profile }) };
+  return { surface: "stream", ...(settings.profile && { profile: settings.profile }) };
+}
+
+/** What of the configuration is the server's: whether a document is completed at all is decided here. */
+function configuration(): { exclude: unknown } {
+  return { exclude: workspace.getConfiguration(SECTION).get("exclude") };
 }
 
 export interface ClientEvents {
   /** Params of `dflash/status`. */
   onStatus(params: unknown): void;
-  /** Params of `didChangeStatus`. */
-  onActivity(params: { busy?: unknown } | undefined): void;
 }
 
 /** Logs and never pops up: a failed request would otherwise cost the user a message for each key. */
@@ -34,12 +37,16 @@ export function createClient(
   server: ServerProcess,
   settings: Settings,
   log: LogOutputChannel,
+  trace: LogOutputChannel,
   events: ClientEvents,
 ): LanguageClient {
   const options: LanguageClientOptions = {
     documentSelector: DOCUMENTS,
     initializationOptions: initializationOptions(settings),
     outputChannel: log,
+    traceOutputChannel: trace,
+    synchronize: { configurationSection: SECTION },
+    middleware: { workspace: { configuration: (params) => params.items.map(configuration) } },
     revealOutputChannelOn: RevealOutputChannelOn.Never,
     // stderr is read by ServerProcess.
     stdioOptions: { stdout: () => undefined, stderr: () => undefined },
@@ -62,6 +69,7 @@ export function createClient(
     options,
   );
   client.onNotification("dflash/status", events.onStatus);
-  client.onNotification("didChangeStatus", events.onActivity);
+  // The same in the words of another protocol.
+  client.onNotification("didChangeStatus", () => undefined);
   return client;
 }

@@ -4,7 +4,8 @@ import type { Settings } from "./settings";
 
 export interface Launch {
   readonly command: string;
-  readonly args: readonly string[];
+  /** What comes before the name of one of its commands, such as `lsp`. */
+  readonly prefix: readonly string[];
   /** Where the command was found, for the log. */
   readonly origin: string;
 }
@@ -18,10 +19,20 @@ export interface Surroundings {
   hasServer(interpreter: string): Promise<boolean>;
   /** The interpreters that the Python extensions call active, most specific first. */
   activeInterpreters(): Promise<readonly string[]>;
+  /** The interpreter of the extension's own environment, if one was made. */
+  privateInterpreter(): Promise<string | undefined>;
 }
 
 /** No server can be started; the text is one line for the user. */
-export class ServerNotFound extends Error {}
+export class ServerNotFound extends Error {
+  /** `isAbsent`: there is none, and an environment of our own would help. */
+  constructor(
+    message: string,
+    readonly isAbsent = false,
+  ) {
+    super(message);
+  }
+}
 
 /**
  * What the user set is final: where it cannot work the answer is an error, not the next best server.
@@ -31,7 +42,7 @@ export async function locateServer(settings: Settings, around: Surroundings): Pr
   if (settings.command) {
     const command = await around.executable(settings.command);
     if (!command) throw new ServerNotFound(`dflash.server.command is not an executable: ${settings.command}`);
-    return { command, args: ["lsp"], origin: "dflash.server.command" };
+    return { command, prefix: [], origin: "dflash.server.command" };
   }
   if (settings.interpreter) {
     if (!isAbsolute(settings.interpreter) || !(await around.executable(settings.interpreter))) {
@@ -55,13 +66,16 @@ export async function locateServer(settings: Settings, around: Surroundings): Pr
     }
   }
   const command = await around.executable("dflash-lsp");
-  if (command) return { command, args: ["lsp"], origin: "PATH" };
+  if (command) return { command, prefix: [], origin: "PATH" };
+  const own = await around.privateInterpreter();
+  if (own && (await around.hasServer(own))) return asModule(own, "the extension's own environment");
   throw new ServerNotFound(
-    "the server dflash-lsp was not found: install it into the active Python environment, or set dflash.server.command",
+    "the server dflash-lsp was not found: install it here, or set dflash.server.command",
+    true,
   );
 }
 
 function asModule(interpreter: string, origin: string): Launch {
   // -P keeps the working directory off sys.path, where a folder named `server` could be taken for ours.
-  return { command: interpreter, args: ["-P", "-m", "server", "lsp"], origin };
+  return { command: interpreter, prefix: ["-P", "-m", "server"], origin };
 }

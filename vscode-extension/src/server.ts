@@ -1,24 +1,34 @@
 // The server of this window: found, started, restarted and ended here, one step at a time.
 import { mkdir } from "node:fs/promises";
-import { commands, type LogOutputChannel, window, workspace } from "vscode";
-import type { LanguageClient } from "vscode-languageclient/node";
+import { commands, type Disposable, EventEmitter, type LogOutputChannel, window, workspace } from "vscode";
+import { ExecuteCommandRequest, type LanguageClient } from "vscode-languageclient/node";
 import { createClient } from "./client";
-import { locateServer } from "./locate";
+import { privateInterpreter } from "./environment";
+import { type Launch, locateServer, ServerNotFound } from "./locate";
 import { findExecutable, hasServer } from "./machine";
+import { type CompletionRequest, type CompletionServer, type RawItem, requestCompletion } from "./protocol";
 import { activeInterpreters } from "./python";
 import { RestartBudget } from "./restartBudget";
 import { serialised } from "./serial";
 import { ServerProcess } from "./serverProcess";
-import { readSettings, SECTION, type Settings } from "./settings";
+import { isNeeded, readSettings, SECTION, type Settings } from "./settings";
 import type { Status } from "./status";
 import { parseEngineStatus, summarise } from "./statusText";
 
 /** `initialize` takes about a second; a slow disk may make it many. */
 const START_LIMIT_MS = 60_000;
 
-export class Server {
+export class Server implements CompletionServer, Disposable {
+  /** How the server was found, while there is one. */
+  launch: Launch | undefined;
+  /** How often it was started in this window. */
+  starts = 0;
+  private readonly ending = new EventEmitter<void>();
+  /** Fires before a server ends: what was asked of it will not be answered. */
+  readonly onEnding = this.ending.event;
   private process: ServerProcess | undefined;
   private client: LanguageClient | undefined;
+  private isReady = false;
   private retry: NodeJS.Timeout | undefined;
   private ended = false;
   private told = "";
@@ -28,13 +38,18 @@ export class Server {
 
   /** `folder` is a directory of ours, the server's working directory. */
   constructor(
-    private readonly folder: string,
+    readonly folder: string,
     private readonly log: LogOutputChannel,
+    private readonly trace: LogOutputChannel,
     private readonly status: Status,
   ) {}
 
   get running(): boolean {
-    return this.process !== undefined;
+    return this.isReady;
+  }
+
+  get pid(): number | undefined {
+    return this.process?.child.pid;
   }
 
   /** Brings the server in line with the settings as they are now: started afresh, or stopped when disabled. */
@@ -52,20 +67,66 @@ export class Server {
     return this.renew();
   }
 
+  dispose(): void {
+    this.ending.dispose();
+  }
+
+  async complete(
+    request: CompletionRequest,
+    grown: ((items: readonly RawItem[]) => void) | undefined,
+    signal: AbortSignal,
+  ): Promise<readonly RawItem[]> {
+    if (!this.client || !this.isReady) return [];
+    try {
+      return await requestCompletion(this.client, request, grown, signal);
+    } catch (error) {
+      if (!signal.aborted)
+        this.log.debug(`A completion failed: ${error instanceof Error ? error.message : error}`);
+      return [];
+    }
+  }
+
+  shown(item: RawItem): void {
+    this.notify("textDocument/didShowCompletion", { item });
+  }
+
+  partlyAccepted(item: RawItem, units: number): void {
+    this.notify("textDocument/didPartiallyAcceptCompletion", { item, acceptedLength: units });
+  }
+
+  /** Runs one of the server's own commands; undefined where no server runs, or where it fails. */
+  async execute(command: string, ...args: unknown[]): Promise<unknown> {
+    if (!this.client || !this.isReady) return undefined;
+    try {
+      return await this.client.sendRequest(ExecuteCommandRequest.type, { command, arguments: args });
+    } catch (error) {
+      this.log.warn(`${command} failed: ${error instanceof Error ? error.message : error}`);
+      return undefined;
+    }
+  }
+
+  private notify(method: string, params: object): void {
+    if (!this.isReady) return;
+    void this.client
+      ?.sendNotification(method, params)
+      .catch((error: unknown) => this.log.debug(String(error)));
+  }
+
   private async stopAndStart(): Promise<void> {
     await this.stop();
     if (this.ended) return;
-    const settings = readSettings(workspace.getConfiguration(SECTION));
-    if (!settings.enable) {
+    const section = workspace.getConfiguration(SECTION);
+    if (!isNeeded(section)) {
       this.status.setServer({ kind: "disabled" });
       return;
     }
     this.status.setServer({ kind: "starting" });
     try {
-      await this.start(settings);
+      await this.start(readSettings(section));
     } catch (error) {
       await this.stop();
-      this.fail(error instanceof Error ? error.message : String(error));
+      const isAbsent = error instanceof ServerNotFound && error.isAbsent;
+      this.fail(error instanceof Error ? error.message : String(error), isAbsent);
     }
   }
 
@@ -76,11 +137,14 @@ export class Server {
       executable: findExecutable,
       hasServer: (interpreter) => hasServer(interpreter, this.folder),
       activeInterpreters: () => activeInterpreters((line) => this.log.info(line)),
+      privateInterpreter: () => privateInterpreter(this.folder),
     });
-    this.log.info(`Starting ${[launch.command, ...launch.args].join(" ")} (from ${launch.origin})`);
+    this.log.info(`Starting ${[launch.command, ...launch.prefix, "lsp"].join(" ")} (from ${launch.origin})`);
     const server = await ServerProcess.start(launch, this.folder, (line) => this.log.info(line));
     this.process = server;
-    this.client = createClient(server, settings, this.log, {
+    this.launch = launch;
+    this.starts += 1;
+    this.client = createClient(server, settings, this.log, this.trace, {
       onStatus: (params) => {
         const status = parseEngineStatus(params);
         if (!status) return;
@@ -90,9 +154,9 @@ export class Server {
           this.log.info(`Engine: ${this.summary}`);
         }
       },
-      onActivity: (params) => this.status.setBusy(params?.busy === true),
     });
     await startWithin(START_LIMIT_MS, this.client, server);
+    this.isReady = true;
     this.status.setRunning();
     this.told = "";
     void server.exited.then((how) => this.endedByItself(server, how));
@@ -100,6 +164,8 @@ export class Server {
 
   private async stop(): Promise<void> {
     clearTimeout(this.retry);
+    if (this.isReady) this.ending.fire();
+    this.isReady = false;
     const { client, process } = this;
     this.client = undefined;
     this.process = undefined;
@@ -110,10 +176,12 @@ export class Server {
 
   private endedByItself(server: ServerProcess, how: string): void {
     if (this.process !== server) return;
+    if (this.isReady) this.ending.fire();
+    this.isReady = false;
     const wait = this.budget.take(Date.now());
     if (wait === undefined) {
       this.process = undefined;
-      this.fail(`the server ${how}${server.lastLine && `: ${server.lastLine}`}`);
+      this.fail(`the server ${how}${server.lastLine && `: ${server.lastLine}`}`, false);
       return;
     }
     this.log.warn(`The server ${how}; starting it again in ${wait} ms`);
@@ -122,12 +190,14 @@ export class Server {
   }
 
   /** Shows a failure in the status, and in a message unless the user has just been told the same. */
-  private fail(reason: string): void {
+  private fail(reason: string, isAbsent: boolean): void {
     this.log.error(reason);
-    this.status.setServer({ kind: "failed", reason });
+    this.status.setServer({ kind: "failed", reason, isAbsent });
     if (this.told === reason) return;
     this.told = reason;
-    void window.showErrorMessage(`DFlash: ${reason}`, "Open Settings", "Show Logs").then((choice) => {
+    const choices = [...(isAbsent ? ["Install"] : []), "Open Settings", "Show Logs"];
+    void window.showErrorMessage(`DFlash: ${reason}`, ...choices).then((choice) => {
+      if (choice === "Install") void commands.executeCommand("dflash.install");
       if (choice === "Open Settings") void commands.executeCommand("workbench.action.openSettings", "dflash");
       if (choice === "Show Logs") this.log.show();
     });

@@ -1,5 +1,5 @@
 // The server's process: started here, ended here, with its last words kept for the message on failure.
-import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
+import { type ChildProcessWithoutNullStreams, execFile, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import type { Launch } from "./locate";
 
@@ -32,25 +32,42 @@ export class ServerProcess {
   /** Starts the server in `folder`; rejects where the system cannot start it. */
   static start(launch: Launch, folder: string, log: (line: string) => void): Promise<ServerProcess> {
     return new Promise((resolve, reject) => {
-      const child = spawn(launch.command, launch.args, {
+      const child = spawn(launch.command, [...launch.prefix, "lsp"], {
         cwd: folder,
         env: { ...process.env, PYTHONUNBUFFERED: "1" },
         stdio: "pipe",
         windowsHide: true,
+        // A process group of its own, so that what it started can be ended with it.
+        detached: process.platform !== "win32",
       });
       child.once("spawn", () => resolve(new ServerProcess(child, log)));
       child.once("error", reject);
     });
   }
 
-  /** Ends it: by the end of its input, then by signals. Resolves when it is gone. */
+  /** Ends it and what it started: by the end of its input, then by signals. Resolves when it is gone. */
   async end(): Promise<void> {
     this.child.stdin.end();
+    if (await this.goneWithin(1000)) return this.signal("SIGKILL"); // to what it left behind
+    this.signal("SIGTERM");
     if (await this.goneWithin(1000)) return;
-    this.child.kill("SIGTERM");
-    if (await this.goneWithin(1000)) return;
-    this.child.kill("SIGKILL");
+    this.signal("SIGKILL");
     await this.goneWithin(1000);
+  }
+
+  private signal(name: NodeJS.Signals): void {
+    const { pid } = this.child;
+    if (pid === undefined) return;
+    if (process.platform === "win32") {
+      // A console script there is a launcher with the server as its child.
+      execFile("taskkill", ["/pid", String(pid), "/T", "/F"], { windowsHide: true }, () => undefined);
+      return;
+    }
+    try {
+      process.kill(-pid, name);
+    } catch {
+      // The whole group is gone.
+    }
   }
 
   private async goneWithin(milliseconds: number): Promise<boolean> {

@@ -1,13 +1,8 @@
 // The language status item: the state of the server and its engine, beside the language mode.
-import { type Disposable, LanguageStatusSeverity, languages } from "vscode";
+import { Disposable, EventEmitter, LanguageStatusSeverity, languages, window, workspace } from "vscode";
 import { DOCUMENTS } from "./documents";
-import {
-  describeEngine,
-  describeServer,
-  type EngineStatus,
-  type ServerState,
-  type StatusText,
-} from "./statusText";
+import { isEnabled, SECTION } from "./settings";
+import { describe, type EngineStatus, type ServerState } from "./statusText";
 
 const SEVERITY = {
   information: LanguageStatusSeverity.Information,
@@ -17,20 +12,37 @@ const SEVERITY = {
 
 export class Status implements Disposable {
   private readonly item = languages.createLanguageStatusItem("dflash.status", DOCUMENTS);
+  private readonly changes = new EventEmitter<void>();
+  readonly onDidChange = this.changes.event;
+  private readonly listening: Disposable;
   private server: ServerState = { kind: "starting" };
-  private engine: EngineStatus | undefined;
+  private said: EngineStatus | undefined;
   private busy = false;
+  private snoozedUntil: Date | undefined;
+  private waking: NodeJS.Timeout | undefined;
 
   constructor() {
     this.item.name = "DFlash";
-    this.item.command = { command: "dflash.showLogs", title: "Show logs" };
+    this.listening = Disposable.from(
+      window.onDidChangeActiveTextEditor(() => this.show()),
+      workspace.onDidChangeConfiguration((event) => event.affectsConfiguration(SECTION) && this.show()),
+    );
     this.show();
+  }
+
+  /** What the engine said last, while a server runs. */
+  get engine(): EngineStatus | undefined {
+    return this.said;
+  }
+
+  get text(): string {
+    return [this.item.text, this.item.detail].filter(Boolean).join(" - ");
   }
 
   /** A new state of the server itself: what its engine said before no longer holds. */
   setServer(state: ServerState): void {
     this.server = state;
-    this.engine = undefined;
+    this.said = undefined;
     this.busy = false;
     this.show();
   }
@@ -42,7 +54,7 @@ export class Status implements Disposable {
   }
 
   setEngine(status: EngineStatus): void {
-    this.engine = status;
+    this.said = status;
     this.show();
   }
 
@@ -51,17 +63,36 @@ export class Status implements Disposable {
     this.show();
   }
 
+  /** No completions for so long; 0 ends it. */
+  setSnooze(minutes: number): void {
+    clearTimeout(this.waking);
+    this.snoozedUntil = minutes > 0 ? new Date(Date.now() + minutes * 60_000) : undefined;
+    if (this.snoozedUntil) this.waking = setTimeout(() => this.setSnooze(0), minutes * 60_000);
+    this.show();
+  }
+
   dispose(): void {
+    clearTimeout(this.waking);
+    this.listening.dispose();
+    this.changes.dispose();
     this.item.dispose();
   }
 
   private show(): void {
-    const said: StatusText = this.engine
-      ? describeEngine(this.engine, this.busy)
-      : describeServer(this.server);
+    const document = window.activeTextEditor?.document;
+    const off = document && !isEnabled(workspace.getConfiguration(SECTION, document));
+    const said = describe({
+      server: this.server,
+      engine: this.said,
+      busy: this.busy,
+      offFor: off ? document.languageId : undefined,
+      snoozedUntil: this.snoozedUntil,
+    });
     this.item.text = said.text;
     this.item.detail = said.detail;
     this.item.severity = SEVERITY[said.severity];
     this.item.busy = said.busy;
+    this.item.command = said.action;
+    this.changes.fire();
   }
 }

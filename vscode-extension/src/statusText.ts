@@ -18,13 +18,45 @@ export type ServerState =
   | { readonly kind: "disabled" }
   | { readonly kind: "starting" }
   | { readonly kind: "running" }
-  | { readonly kind: "failed"; readonly reason: string };
+  | { readonly kind: "failed"; readonly reason: string; readonly isAbsent?: boolean };
+
+/** All that decides what is said. */
+export interface Situation {
+  readonly server: ServerState;
+  readonly engine: EngineStatus | undefined;
+  /** Whether a completion is being made. */
+  readonly busy: boolean;
+  /** The language of the document in front, when completions are off for it. */
+  readonly offFor: string | undefined;
+  readonly snoozedUntil: Date | undefined;
+}
 
 export interface StatusText {
   readonly text: string;
   readonly detail: string;
   readonly severity: "information" | "warning" | "error";
   readonly busy: boolean;
+  /** What the link behind the text does. */
+  readonly action: { readonly command: string; readonly title: string };
+}
+
+const SHOW_LOGS = { command: "dflash.showLogs", title: "Show logs" };
+const INSTALL = { command: "dflash.install", title: "Install" };
+const FETCH = { command: "dflash.fetchModel", title: "Get model" };
+const WAKE = { command: "dflash.resume", title: "Resume" };
+const ENABLE = { command: "dflash.enable", title: "Enable" };
+const ENABLE_LANGUAGE = { command: "dflash.enableForLanguage", title: "Enable" };
+const STATUS_PAGE = { command: "dflash.openStatusPage", title: "Status page" };
+
+/** What the user asked for himself comes before what the engine says. */
+export function describe({ server, engine, busy, offFor, snoozedUntil }: Situation): StatusText {
+  if (server.kind === "disabled" || server.kind === "failed") return describeServer(server);
+  if (offFor !== undefined) return say("DFlash: off", [`for ${offFor}`], { action: ENABLE_LANGUAGE });
+  if (snoozedUntil) {
+    const time = snoozedUntil.toTimeString().slice(0, 5);
+    return say("DFlash: paused", [`until ${time}`], { action: WAKE });
+  }
+  return engine ? describeEngine(engine, busy) : describeServer(server);
 }
 
 /** Reads the params of `dflash/status`; undefined where they are not a status at all. */
@@ -48,20 +80,23 @@ export function parseEngineStatus(params: unknown): EngineStatus | undefined {
   };
 }
 
-// VS Code shows text, detail and "Show logs" on one line of 500 px that neither wraps nor scrolls: what does not fit
+// VS Code shows text, detail and the link on one line of 500 px that neither wraps nor scrolls: what does not fit
 // pushes the rest out of sight. So many characters leave room for the link.
 const ROOM = 62;
 
 export function describeServer(state: ServerState): StatusText {
   switch (state.kind) {
     case "disabled":
-      return say("DFlash: off", ["completions are disabled"]);
+      return say("DFlash: off", ["completions are disabled"], { action: ENABLE });
     case "starting":
       return say("DFlash: starting", ["starting the server"], { busy: true });
     case "running":
       return say("DFlash", ["the server is running"]);
     case "failed":
-      return say("DFlash: failed", [state.reason], { severity: "error" });
+      return say("DFlash: failed", [state.reason], {
+        severity: "error",
+        action: state.isAbsent ? INSTALL : SHOW_LOGS,
+      });
   }
 }
 
@@ -75,11 +110,21 @@ export function describeEngine(status: EngineStatus, busy: boolean): StatusText 
     }
     case "ready":
       // A reason while the engine is ready is the reason why the last answer was empty.
-      return say(title(status), [reason && `nothing offered: ${reason}`, ...figures(status)], { busy });
+      return say(title(status), [reason && `nothing offered: ${reason}`, ...figures(status)], {
+        busy,
+        action: STATUS_PAGE,
+      });
     case "degraded":
-      return say(title(status), [reason ?? "degraded", ...figures(status)], { severity: "warning", busy });
+      return say(title(status), [reason ?? "degraded", ...figures(status)], {
+        severity: "warning",
+        busy,
+        action: STATUS_PAGE,
+      });
     case "failed":
-      return say("DFlash: failed", [reason, shortPair(status)], { severity: "error" });
+      return say("DFlash: failed", [reason, shortPair(status)], {
+        severity: "error",
+        action: lacksModel(status) ? FETCH : SHOW_LOGS,
+      });
   }
 }
 
@@ -95,14 +140,23 @@ export function summarise(status: EngineStatus): string {
 function say(
   text: string,
   details: (string | undefined)[],
-  { severity = "information", busy = false }: Partial<Pick<StatusText, "severity" | "busy">> = {},
+  {
+    severity = "information",
+    busy = false,
+    action = SHOW_LOGS,
+  }: Partial<Pick<StatusText, "severity" | "busy" | "action">> = {},
 ): StatusText {
   let detail = "";
   for (const part of details.filter((each) => each !== undefined && each !== "")) {
     const longer = detail ? `${detail} · ${part}` : clip(`${part}`, ROOM - text.length);
     if (text.length + longer.length <= ROOM) detail = longer;
   }
-  return { text, detail, severity, busy };
+  return { text, detail, severity, busy, action };
+}
+
+/** The server names the command that would help. */
+function lacksModel(status: EngineStatus): boolean {
+  return /\bdflash-lsp fetch\b/.test(status.reason ?? "");
 }
 
 function title(status: EngineStatus): string {

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { locateServer, ServerNotFound, type Surroundings } from "../src/locate";
 import type { Settings } from "../src/settings";
 
-const NOTHING_SET: Settings = { enable: true, command: "", interpreter: "", profile: "" };
+const NOTHING_SET: Settings = { command: "", interpreter: "", package: "", profile: "" };
 
 /** A fake machine: its executables, its interpreters with the server, and the active ones of a fake Python extension. */
 function fakeMachine(machine: {
@@ -12,12 +12,14 @@ function fakeMachine(machine: {
   withServer?: string[];
   active?: string[];
   trusted?: boolean;
+  own?: string;
 }): Surroundings {
   return {
     trusted: machine.trusted ?? true,
     executable: async (name) => machine.path?.[name] ?? machine.executables?.find((path) => path === name),
     hasServer: async (interpreter) => machine.withServer?.includes(interpreter) ?? false,
     activeInterpreters: async () => machine.active ?? [],
+    privateInterpreter: async () => machine.own,
   };
 }
 
@@ -33,7 +35,7 @@ test("the command setting comes first", async () => {
     { ...NOTHING_SET, command: "/opt/dflash-lsp", interpreter: "/opt/python" },
     EVERYTHING,
   );
-  assert.deepEqual([launch.command, ...launch.args], ["/opt/dflash-lsp", "lsp"]);
+  assert.deepEqual([launch.command, ...launch.prefix], ["/opt/dflash-lsp"]);
 });
 
 test("a command setting that names nothing executable is an error, not the next place", async () => {
@@ -47,7 +49,7 @@ test("a command setting that names nothing executable is an error, not the next 
 
 test("the interpreter setting comes second, and keeps the working directory off the module path", async () => {
   const launch = await locateServer({ ...NOTHING_SET, interpreter: "/opt/python" }, EVERYTHING);
-  assert.deepEqual([launch.command, ...launch.args], ["/opt/python", "-P", "-m", "server", "lsp"]);
+  assert.deepEqual([launch.command, ...launch.prefix], ["/opt/python", "-P", "-m", "server"]);
 });
 
 test("an interpreter setting without the server is an error that names it", async () => {
@@ -65,7 +67,7 @@ test("a relative interpreter setting is refused", async () => {
 
 test("with nothing set, the active environment comes before PATH", async () => {
   const launch = await locateServer(NOTHING_SET, EVERYTHING);
-  assert.deepEqual([launch.command, ...launch.args], ["/venv/bin/python", "-P", "-m", "server", "lsp"]);
+  assert.deepEqual([launch.command, ...launch.prefix], ["/venv/bin/python", "-P", "-m", "server"]);
 });
 
 test("an active environment without the server is passed over", async () => {
@@ -88,8 +90,31 @@ test("the environment of an untrusted workspace is never run", async () => {
 
 test("with no server anywhere, one line says what to do", async () => {
   await assert.rejects(locateServer(NOTHING_SET, fakeMachine({})), (error: Error) => {
-    assert.match(error.message, /install it .* or set dflash\.server\.command$/);
+    assert.match(error.message, /install it here, or set dflash\.server\.command$/);
+    assert.ok(error instanceof ServerNotFound && error.isAbsent, "an environment of our own would help");
     assert.ok(!error.message.includes("\n"));
     return true;
   });
+});
+
+test("the extension's own environment comes last, and only while it has the server", async () => {
+  const path = { "dflash-lsp": "/usr/bin/dflash-lsp" };
+  const machine = { own: "/storage/bin/python", withServer: ["/storage/bin/python"] };
+  assert.equal(
+    (await locateServer(NOTHING_SET, fakeMachine({ ...machine, path }))).command,
+    "/usr/bin/dflash-lsp",
+  );
+  const launch = await locateServer(NOTHING_SET, fakeMachine(machine));
+  assert.deepEqual([launch.command, ...launch.prefix], ["/storage/bin/python", "-P", "-m", "server"]);
+  await assert.rejects(
+    locateServer(NOTHING_SET, fakeMachine({ ...machine, withServer: [] })),
+    ServerNotFound,
+  );
+});
+
+test("where the user named a server, an environment of our own is not offered", async () => {
+  await assert.rejects(
+    locateServer({ ...NOTHING_SET, command: "/opt/missing" }, EVERYTHING),
+    (error: Error) => error instanceof ServerNotFound && !error.isAbsent,
+  );
 });

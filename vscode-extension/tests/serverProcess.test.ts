@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { test } from "node:test";
 import { ServerProcess } from "../src/serverProcess";
@@ -6,7 +7,7 @@ import { ServerProcess } from "../src/serverProcess";
 /** Starts a real process that runs `script`. */
 function start(script: string, log: (line: string) => void = () => undefined): Promise<ServerProcess> {
   return ServerProcess.start(
-    { command: process.execPath, args: ["-e", script], origin: "test" },
+    { command: process.execPath, prefix: ["-e", script], origin: "test" },
     tmpdir(),
     log,
   );
@@ -45,9 +46,34 @@ test("a server that listens to nothing is ended all the same", async () => {
 });
 
 test("a command that the system cannot start is an error", async () => {
-  const launch = { command: "/no/such/dflash-lsp", args: [], origin: "test" };
+  const launch = { command: "/no/such/dflash-lsp", prefix: [], origin: "test" };
   await assert.rejects(
     ServerProcess.start(launch, tmpdir(), () => undefined),
     /ENOENT/,
   );
 });
+
+test("what the server started and left behind ends with it", {
+  skip: process.platform !== "linux",
+}, async () => {
+  const server = await start(
+    "const {spawn} = require('child_process');" +
+      "console.error(spawn('sleep', ['60'], {stdio: 'ignore'}).pid); process.stdin.resume()",
+  );
+  while (!server.lastLine) await new Promise((resolve) => setTimeout(resolve, 10));
+  const child = Number(server.lastLine);
+  process.kill(child, 0);
+  await server.end();
+  for (let turn = 0; turn < 100 && isAlive(child); turn++)
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  assert.ok(!isAlive(child));
+});
+
+/** Whether a process runs; one that has ended and was not waited for does not. */
+function isAlive(pid: number): boolean {
+  try {
+    return !/^\d+ \(.*\) Z/.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
+  } catch {
+    return false;
+  }
+}

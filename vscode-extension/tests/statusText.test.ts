@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
+  describe,
   describeEngine,
   describeServer,
   type EngineStatus,
@@ -37,6 +38,7 @@ test("ready names the target, that it has a draft, and the acceptance length", (
     detail: "acceptance length 2.61 · 31 tokens/s",
     severity: "information",
     busy: false,
+    action: { command: "dflash.openStatusPage", title: "Status page" },
   });
 });
 
@@ -122,4 +124,35 @@ test("the log has the full names, and no line for each change of the figures", (
     summarise(status({ state: "ready", ...PAIR, acceptance_length: 3, reason: "excluded" })),
     before,
   );
+});
+
+test("what the user switched off or paused is said before what the engine says", () => {
+  const situation = {
+    server: { kind: "running" as const },
+    engine: status({ state: "ready", ...PAIR }),
+    busy: true,
+    offFor: undefined,
+    snoozedUntil: undefined,
+  };
+  assert.match(describe(situation).text, /Qwen/);
+  const paused = describe({ ...situation, snoozedUntil: new Date(2026, 1, 1, 14, 5) });
+  assert.deepEqual(
+    [paused.text, paused.detail, paused.action.command],
+    ["DFlash: paused", "until 14:05", "dflash.resume"],
+  );
+  const off = describe({ ...situation, offFor: "markdown" });
+  assert.deepEqual([off.text, off.detail, off.busy], ["DFlash: off", "for markdown", false]);
+  const failed = describe({ ...situation, server: { kind: "failed", reason: "gone" }, offFor: "markdown" });
+  assert.equal(failed.text, "DFlash: failed");
+});
+
+test("the link of the status does what helps", () => {
+  assert.equal(
+    describeServer({ kind: "failed", reason: "not found", isAbsent: true }).action.command,
+    "dflash.install",
+  );
+  assert.equal(describeServer({ kind: "failed", reason: "broken" }).action.command, "dflash.showLogs");
+  assert.equal(describeServer({ kind: "disabled" }).action.command, "dflash.enable");
+  const lacking = status({ state: "failed", reason: "no target: run `dflash-lsp fetch embedded`" });
+  assert.equal(describeEngine(lacking, false).action.command, "dflash.fetchModel");
 });
