@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check extension e2e clean
+.PHONY: demo test check extension e2e e2e-figures clean
 
 demo: $(READY)
 	@$(BIN)/dflash-lsp fetch embedded
@@ -29,10 +29,15 @@ extension:
 	npm test
 	npm run package
 
-# A real VS Code in a browser; sets up code-server and Chromium on Debian (minutes the first time).
+# Real editors, VS Code among them in a browser; sets them up on Debian (some minutes, the first time only).
 e2e: $(READY) extension
 	tests/e2e/setup.sh
 	tests/e2e/run.sh
+
+# What VS Code and the extension take; asserts nothing. For a machine that does nothing else meanwhile.
+e2e-figures: $(READY) extension
+	tests/e2e/setup.sh
+	tests/e2e/run.sh --figures
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -7,7 +7,12 @@ const common = { bundle: true, platform: "node", format: "cjs", target: "node20"
 
 if (process.argv.includes("--tests")) {
   const tests = readdirSync("tests").filter((name) => name.endsWith(".test.ts"));
-  await build({ ...common, entryPoints: tests.map((name) => join("tests", name)), outdir: "out/tests" });
+  await build({
+    ...common,
+    entryPoints: tests.map((name) => join("tests", name)),
+    outdir: "out/tests",
+    alias: { vscode: "./tests/fakeHost.ts" },
+  });
 } else {
   // Names stay as written, so that a stack trace in a report can be read without a source map.
   const { metafile } = await build({

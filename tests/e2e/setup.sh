@@ -3,10 +3,30 @@
 #
 # Everything but two Debian packages lands in one cache folder outside the checkout: $DFLASH_E2E, by default
 # dflash-e2e in the user's cache directory. A second run finds all of it there and takes a second. Debian only.
+#
+#     tests/e2e/setup.sh              sets up what is missing
+#     tests/e2e/setup.sh --possible   only says in one line why it cannot, exit code 1, or nothing, exit code 0
 set -euo pipefail
 
 readonly NODE_VERSION=24.22.3 CODE_SERVER_VERSION=4.139.1 PLAYWRIGHT_VERSION=1.65.2 PYTEST_VERSION=9.2.0
 cache="${DFLASH_E2E:-${XDG_CACHE_HOME:-$HOME/.cache}/dflash-e2e}"
+
+# why_not: what a machine lacks for the set-up; nothing when it lacks nothing.
+why_not() {
+    command -v npm >/dev/null || { echo "no npm"; return; }
+    if [[ ! -x /usr/bin/chromium ]]; then
+        command -v apt-get >/dev/null || { echo "no Chromium, and no apt-get to install it"; return; }
+        ((EUID == 0)) || command -v sudo >/dev/null || { echo "no Chromium, and no right to install it"; return; }
+    fi
+    if [[ ! -f $cache/code-server.version ]]; then
+        timeout 60 npm view "code-server@$CODE_SERVER_VERSION" version >/dev/null 2>&1 || { echo "the npm registry is out of reach"; return; }
+    fi
+}
+if [[ ${1:-} == --possible ]]; then
+    reason=$(why_not)
+    [[ -z $reason ]] || { echo "$reason"; exit 1; }
+    exit 0
+fi
 mkdir -p "$cache"
 
 say() { echo "e2e setup: $*" >&2; }

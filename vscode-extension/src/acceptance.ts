@@ -1,6 +1,5 @@
 // What is told to the server of a completion's fate: that it is shown, and how much of it was accepted word by word.
-import type { Edit } from "./completions";
-import type { Place } from "./stream";
+import { type Edit, type Place, placeAfter, withoutClosedPair } from "./stream";
 
 export interface Listener<Item> {
   shown(item: Item): void;
@@ -61,17 +60,11 @@ export class Acceptance<Item> {
       this.current = undefined;
       return;
     }
-    const lines = text.split("\n");
-    const last = lines[lines.length - 1] ?? "";
-    current.character = lines.length > 1 ? last.length : current.character + last.length;
-    current.line += lines.length - 1;
+    const { line, character } = placeAfter(current, text);
+    current.line = line;
+    current.character = character;
     current.rest = current.rest.slice(text.length);
     current.taken += text.length;
     if (text.length > 1 && current.rest) this.listener.partlyAccepted(current.item, current.taken);
   }
-}
-
-/** Of a bracket or quote that the editor closes itself, what was typed. */
-export function withoutClosedPair(text: string): string {
-  return ["()", "[]", "{}", '""', "''", "``"].includes(text) ? text.slice(0, 1) : text;
 }

@@ -1,35 +1,25 @@
 // Which completion is shown: at most one stream at a time, and what each key, move and answer means for it.
 import { Refresher } from "./refresher";
-import { type Ask, isSamePlace, type Place, Stream } from "./stream";
+import { type Ask, type Edit, isSamePlace, type Place, Stream, type Texts } from "./stream";
 
 /**
- * A stream whose document has changed goes on so long for the next request to join it: the editor asks again 50 ms
- * after a key, and the server goes on with a text that the key agrees with. Ending it at the key would waste it; for a
- * key that disagrees the server ends it itself, on hearing of the change.
+ * A stream of which nothing is known yet goes on so long after a key: the editor asks again 50 ms later, and the server
+ * lets that request join a text that the key agrees with. When it does not agree the server ends it itself.
  */
 const JOIN_MS = 250;
 /** The editor cancels a request before or after it tells of the change that made it do so. */
 const ORDER_MS = 15;
 
-/** What the editor does for us. */
+/** What the editor and the server do for us. */
 export interface Host<Item> {
   readonly ask: Ask<Item>;
+  readonly texts: Texts<Item>;
   /** Makes the editor ask us again and show the answer in the place of what it shows. */
   refresh(): Promise<void>;
   /** Whether a completion is being made, so that Escape must end it and the status is busy. */
   streaming(on: boolean): void;
   /** The document's version now. */
   version(uri: string): number | undefined;
-  /** Whether text that was inserted is the beginning of the item's own. */
-  begins(item: Item, inserted: string): boolean;
-}
-
-/** One edit of a document: `text` in the place of `replaced` characters. */
-export interface Edit {
-  readonly line: number;
-  readonly character: number;
-  readonly replaced: number;
-  readonly text: string;
 }
 
 export class Completions<Item> {
@@ -52,31 +42,39 @@ export class Completions<Item> {
     const before = this.stream && isSamePlace(this.stream.place, place) ? this.stream : undefined;
     // By hand where something is shown: the next alternative is wanted, so the answer is not there before all are.
     const cycles = invoked && before?.complete === true && !before.invoked && before.items.length > 0;
-    const stream = before && !cycles ? before : this.begin(place, invoked, cycles);
+    let stream =
+      before && !cycles && !isUsedUp(before, invoked) ? before : this.begin(place, invoked, cycles);
     if (stream.items.length > 0) return stream.items;
-    const listening = cancelled(() => this.unwanted(stream));
-    await (cycles ? stream.whole : stream.first);
+    const listening = cancelled(() => this.unwanted(place));
+    await (cycles ? stream.whole : stream.text());
+    if (this.stream === stream && isSamePlace(stream.place, place) && isUsedUp(stream, false)) {
+      stream = this.begin(place, invoked, false);
+      await stream.text();
+    }
     listening.dispose();
     this.refresher.shown();
-    return stream.items;
+    return isSamePlace(stream.place, place) ? stream.items : [];
   }
 
-  /** The document was edited. */
-  edited(uri: string, edits: readonly Edit[]): void {
+  /** The document, which now has this version, was edited. */
+  edited(uri: string, version: number, edits: readonly Edit[]): void {
     const { stream } = this;
     if (!stream || stream.place.uri !== uri || edits.length === 0) return;
     this.refresher.clear();
     const [edit] = edits;
-    if (!edit || edits.length > 1 || !this.agrees(stream, edit)) {
+    if (edit && edits.length === 1 && stream.type(edit, version)) return;
+    const { line, character } = stream.place;
+    const mayAgree = edits.length === 1 && !stream.isKnown && edit?.replaced === 0;
+    if (mayAgree && edit?.line === line && edit.character === character) {
+      setTimeout(() => {
+        if (this.stream === stream) this.stop();
+      }, JOIN_MS);
+    } else {
       this.stop();
-      return;
     }
-    setTimeout(() => {
-      if (this.stream === stream) this.stop();
-    }, JOIN_MS);
   }
 
-  /** The cursor is elsewhere while the text is the same, or the document is out of sight. */
+  /** The cursor is there, while the text is the same, or nowhere in sight. */
   moved(place: Place | undefined): void {
     const { stream } = this;
     if (!stream) return;
@@ -98,7 +96,7 @@ export class Completions<Item> {
     if (this.stream && this.stream.place.uri !== place.uri) this.stream.stop();
     this.refresher.clear();
     this.host.streaming(true);
-    const stream: Stream<Item> = new Stream(place, invoked, this.host.ask, () => {
+    const stream: Stream<Item> = new Stream(place, invoked, this.host.ask, this.host.texts, () => {
       if (this.stream === stream && !silently) this.refresher.ask();
     });
     this.stream = stream;
@@ -108,19 +106,16 @@ export class Completions<Item> {
     return stream;
   }
 
-  private agrees(stream: Stream<Item>, edit: Edit): boolean {
-    const { line, character } = stream.place;
-    if (edit.line !== line || edit.character !== character) return false;
-    const [item] = stream.items;
-    // Before anything is known of the text only the server can tell.
-    return item === undefined ? edit.replaced === 0 : this.host.begins(item, edit.text);
-  }
-
-  /** The editor does not wait for the stream any more: after a key the next request may join it, else it is over. */
-  private unwanted(stream: Stream<Item>): void {
+  /** The editor does not wait for an answer any more: after a key it will ask again, else it is over. */
+  private unwanted(place: Place): void {
     setTimeout(() => {
-      if (this.stream !== stream) return;
-      if (this.host.version(stream.place.uri) === stream.place.version) this.stop();
+      const isHere = this.stream !== undefined && isSamePlace(this.stream.place, place);
+      if (isHere && this.host.version(place.uri) === place.version) this.stop();
     }, ORDER_MS);
   }
+}
+
+/** Whether a stream has nothing more to give, where another request may have: behind its text, or asked for by hand. */
+function isUsedUp<Item>(stream: Stream<Item>, invoked: boolean): boolean {
+  return stream.complete && stream.items.length === 0 && (stream.isTyped || invoked);
 }

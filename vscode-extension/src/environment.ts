@@ -1,7 +1,7 @@
 // A Python environment of the extension's own, with the server in it.
 import { execFile, spawn } from "node:child_process";
-import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { isAbsolute, join } from "node:path";
 import { createInterface } from "node:readline";
 import { findExecutable, hasServer } from "./machine";
 
@@ -43,6 +43,7 @@ export async function createEnvironment(
   say: (line: string) => void,
   signal: AbortSignal,
 ): Promise<string> {
+  if (isAbsolute(what) && !(await isFile(what))) throw new InstallFailed(`there is no file ${what}`);
   const environments = join(folder, "environments");
   const name = `${Date.now()}-${process.pid}`;
   const target = join(environments, name);
@@ -70,6 +71,14 @@ export async function createEnvironment(
   } catch (error) {
     await rm(target, { recursive: true, force: true });
     throw error;
+  }
+}
+
+async function isFile(path: string): Promise<boolean> {
+  try {
+    return (await stat(path)).isFile();
+  } catch {
+    return false;
   }
 }
 

@@ -36,6 +36,7 @@ export function activate(context: ExtensionContext): void {
     running.onEnding(() => provider.stop()),
     workspace.onDidChangeConfiguration((event) => {
       if (!event.affectsConfiguration(SECTION)) return;
+      log.info("The settings have changed");
       const wanted = isNeeded(workspace.getConfiguration(SECTION));
       if (wanted !== isWanted || RESTART_ON.some((key) => event.affectsConfiguration(key))) {
         isWanted = wanted;

@@ -13,12 +13,12 @@ import {
   window,
   workspace,
 } from "vscode";
-import { Acceptance, withoutClosedPair } from "./acceptance";
-import { Completions, type Edit } from "./completions";
+import { Acceptance } from "./acceptance";
+import { Completions } from "./completions";
 import { DOCUMENTS } from "./documents";
 import type { CompletionServer, RawItem } from "./protocol";
 import { isEnabled, SECTION } from "./settings";
-import type { Place } from "./stream";
+import type { Edit, Place, Typed } from "./stream";
 
 const STREAMING_CONTEXT = "dflash.streaming";
 /** A provider that has been replaced stays so long, for the editor to be done with what it gave. */
@@ -42,15 +42,15 @@ export class Provider implements Disposable {
       ask: async (place, invoked, grown, signal) => {
         const items = await server.complete(
           { ...place, invoked },
-          grows() ? (growth) => grown({ items: growth.map((raw) => toItem(raw, place.uri)) }) : undefined,
+          grows() ? (growth) => grown(growth.map((raw) => toItem(raw, place.uri))) : undefined,
           signal,
         );
-        return { items: items.map((raw) => toItem(raw, place.uri)) };
+        return items.map((raw) => toItem(raw, place.uri));
       },
+      texts: { text: textOf, rest },
       refresh: () => this.refresh(),
       streaming: (on) => this.setStreaming(on),
       version: (uri) => workspace.textDocuments.find((document) => document.uri.toString() === uri)?.version,
-      begins: (item, inserted) => textOf(item).startsWith(withoutClosedPair(unified(inserted))),
     });
     this.acceptance = new Acceptance({
       shown: (item) => server.shown(toRaw(item)),
@@ -59,7 +59,7 @@ export class Provider implements Disposable {
     this.listening = Disposable.from(
       workspace.onDidChangeTextDocument(({ document, contentChanges }) => {
         const edits = contentChanges.map(toEdit);
-        this.completions.edited(document.uri.toString(), edits);
+        this.completions.edited(document.uri.toString(), document.version, edits);
         this.acceptance.edited(document.uri.toString(), edits);
       }),
       window.onDidChangeTextEditorSelection(({ textEditor }) => this.moved(textEditor)),
@@ -176,6 +176,19 @@ function toRaw(item: InlineCompletionItem): RawItem {
     },
     command: item.command,
   };
+}
+
+/** What is left of an item at the place that typing has come to; it replaces what is left of what it replaced. */
+function rest(item: InlineCompletionItem, { place, text, more }: Typed): InlineCompletionItem {
+  const width = item.range ? item.range.end.character - item.range.start.character + more : more;
+  const start = new Position(place.line, place.character);
+  const left = textOf(item).slice(text.length);
+  const isCrlf = typeof item.insertText === "string" && item.insertText.includes("\r\n");
+  return new InlineCompletionItem(
+    isCrlf ? left.replaceAll("\n", "\r\n") : left,
+    new Range(start, start.translate(0, Math.max(0, width))),
+    item.command,
+  );
 }
 
 /** Line ends as one character: the document's own may be two. */

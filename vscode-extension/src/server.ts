@@ -77,8 +77,18 @@ export class Server implements CompletionServer, Disposable {
     signal: AbortSignal,
   ): Promise<readonly RawItem[]> {
     if (!this.client || !this.isReady) return [];
+    const begun = performance.now();
+    const answered = once(() => {
+      this.log.debug(`First text of a completion after ${(performance.now() - begun).toFixed(1)} ms`);
+    });
+    const growing = (items: readonly RawItem[]) => {
+      answered();
+      grown?.(items);
+    };
     try {
-      return await requestCompletion(this.client, request, grown, signal);
+      const items = await requestCompletion(this.client, request, grown && growing, signal);
+      if (items.length > 0) answered();
+      return items;
     } catch (error) {
       if (!signal.aborted)
         this.log.debug(`A completion failed: ${error instanceof Error ? error.message : error}`);
@@ -202,6 +212,14 @@ export class Server implements CompletionServer, Disposable {
       if (choice === "Show Logs") this.log.show();
     });
   }
+}
+
+function once(action: () => void): () => void {
+  let done = false;
+  return () => {
+    if (!done) action();
+    done = true;
+  };
 }
 
 /** Waits for the answer to `initialize`; a server that gives none, or ends, is an error of one line. */

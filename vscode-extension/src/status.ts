@@ -1,5 +1,13 @@
 // The language status item: the state of the server and its engine, beside the language mode.
-import { Disposable, EventEmitter, LanguageStatusSeverity, languages, window, workspace } from "vscode";
+import {
+  commands,
+  Disposable,
+  EventEmitter,
+  LanguageStatusSeverity,
+  languages,
+  window,
+  workspace,
+} from "vscode";
 import { DOCUMENTS } from "./documents";
 import { isEnabled, SECTION } from "./settings";
 import { describe, type EngineStatus, type ServerState } from "./statusText";
@@ -19,6 +27,7 @@ export class Status implements Disposable {
   private said: EngineStatus | undefined;
   private busy = false;
   private snoozedUntil: Date | undefined;
+  private readonly contexts = new Map<string, boolean>();
   private waking: NodeJS.Timeout | undefined;
 
   constructor() {
@@ -93,6 +102,15 @@ export class Status implements Disposable {
     this.item.severity = SEVERITY[said.severity];
     this.item.busy = said.busy;
     this.item.command = said.action;
+    this.tell("dflash.running", this.server.kind === "running");
+    this.tell("dflash.ready", this.said?.state === "ready" || this.said?.state === "degraded");
     this.changes.fire();
+  }
+
+  /** The steps of the walkthrough are done by what is so, however it came about. */
+  private tell(context: string, holds: boolean): void {
+    if ((this.contexts.get(context) ?? false) === holds) return;
+    this.contexts.set(context, holds);
+    void commands.executeCommand("setContext", context, holds);
   }
 }

@@ -1,6 +1,7 @@
-// One completion that grows: asked for at one place of a document, shown while it comes, ended for good by many things.
+// One completion that grows: asked for at one place of a document, and what is left of it at the place that typing has
+// come to since.
 
-/** Where a completion was asked for; another version of the document is another place. */
+/** Where a completion is wanted; another version of the document is another place. */
 export interface Place {
   readonly uri: string;
   readonly version: number;
@@ -17,68 +18,159 @@ export function isSamePlace(one: Place, other: Place): boolean {
   );
 }
 
-/** What the server has to say at a place; the first item is the one that is shown. */
-export interface Answer<Item> {
-  readonly items: readonly Item[];
+/** One edit: `text` (with `\n` line ends) in the place of `replaced` characters. */
+export interface Edit {
+  readonly line: number;
+  readonly character: number;
+  readonly replaced: number;
+  readonly text: string;
+}
+
+/** Of a bracket or quote that the editor closes itself, what was typed. */
+export function withoutClosedPair(text: string): string {
+  return ["()", "[]", "{}", '""', "''", "``"].includes(text) ? text.slice(0, 1) : text;
+}
+
+/** Where the cursor is after `text` was typed. */
+export function placeAfter<P extends { line: number; character: number }>(place: P, text: string): P {
+  const lines = text.split("\n");
+  const last = lines[lines.length - 1] ?? "";
+  return {
+    ...place,
+    line: place.line + lines.length - 1,
+    character: lines.length > 1 ? last.length : place.character + last.length,
+  };
+}
+
+/** How far a document has come since the completion was asked for. */
+export interface Typed {
+  readonly place: Place;
+  /** What of the completion's text is in the document by now. */
+  readonly text: string;
+  /** How many more characters stand right of the cursor than then: closed by the editor, less what was replaced. */
+  readonly more: number;
 }
 
 /**
- * Asks the server. `grown` hears of each growth, all of the text so far; the result is the whole, or nothing. The
+ * Asks the server. `grown` hears of each growth, all of the text so far; the result is the whole, none for nothing. The
  * signal ends it.
  */
 export type Ask<Item> = (
   place: Place,
   invoked: boolean,
-  grown: (answer: Answer<Item>) => void,
+  grown: (items: readonly Item[]) => void,
   signal: AbortSignal,
-) => Promise<Answer<Item> | undefined>;
+) => Promise<readonly Item[]>;
 
-/** A request under way or answered. `items` is what there is by now. */
+/** What items are made of. */
+export interface Texts<Item> {
+  /** With `\n` line ends. */
+  text(item: Item): string;
+  /** What is left of an item whose text begins with what was typed. */
+  rest(item: Item, typed: Typed): Item;
+}
+
 export class Stream<Item> {
-  items: readonly Item[] = [];
   /** Whether all that will come has come. */
   complete = false;
-  /** Resolves when there is something to show, or when nothing will come. Never rejects. */
-  readonly first: Promise<void>;
   /** Resolves when it is complete or stopped. Never rejects. */
   readonly whole: Promise<void>;
+  private told: readonly Item[] = [];
+  private typed: Typed;
+  private waiting: (() => void)[] = [];
   private readonly ending = new AbortController();
 
-  /** `changed` hears of each change but the first text, which whoever asked waits for. */
+  /** `grown` hears of more text where there was some before; the first is what `text` waits for. */
   constructor(
-    readonly place: Place,
+    place: Place,
     readonly invoked: boolean,
     ask: Ask<Item>,
-    changed: () => void,
+    private readonly texts: Texts<Item>,
+    private readonly grown: () => void,
   ) {
-    let hasText = () => {};
-    const text = new Promise<void>((resolve) => {
-      hasText = resolve;
-    });
-    const become = (items: readonly Item[]) => {
-      if (this.stopped) return;
-      const isFirst = this.items.length === 0;
-      this.items = items;
-      if (isFirst) hasText();
-      else changed();
-    };
-    this.whole = ask(place, invoked, ({ items }) => become(items), this.ending.signal)
+    this.typed = { place, text: "", more: 0 };
+    this.whole = ask(place, invoked, (items) => this.become(items), this.ending.signal)
       // Who asked has told of the failure; here it is an answer with nothing in it.
-      .catch(() => undefined)
-      .then((answer) => {
+      .catch(() => [])
+      .then((items) => {
         this.complete = true;
-        if (answer?.items.length) become(answer.items);
+        if (items.length > 0) this.become(items);
+        this.wake();
       });
-    this.first = Promise.race([text, this.whole]);
+  }
+
+  /** Where the cursor must be for what there is to be shown. */
+  get place(): Place {
+    return this.typed.place;
+  }
+
+  /** Whether some of it was typed or accepted. */
+  get isTyped(): boolean {
+    return this.typed.text !== "";
   }
 
   get stopped(): boolean {
     return this.ending.signal.aborted;
   }
 
+  /** What there is to show by now at its place. */
+  get items(): readonly Item[] {
+    if (this.stopped) return [];
+    if (!this.isTyped) return this.told;
+    const { text } = this.typed;
+    return this.told
+      .filter((item) => this.texts.text(item).length > text.length && this.texts.text(item).startsWith(text))
+      .map((item) => this.texts.rest(item, this.typed));
+  }
+
+  /** Whether something is known of the text, so that a key can be told to agree with it. */
+  get isKnown(): boolean {
+    return this.told.length > 0;
+  }
+
+  /** Resolves when there is something to show, or when nothing will come. Never rejects. */
+  async text(): Promise<void> {
+    while (this.items.length === 0 && !this.complete && !this.stopped) {
+      await new Promise<void>((resolve) => this.waiting.push(resolve));
+    }
+  }
+
+  /** The document, now of this version, was edited: true when the edit typed on in what is known of the text. */
+  type(edit: Edit, version: number): boolean {
+    const { place, text, more } = this.typed;
+    const added = withoutClosedPair(edit.text);
+    if (edit.line !== place.line || edit.character !== place.character || !added) return false;
+    const typed = {
+      place: { ...placeAfter(place, added), version },
+      text: text + added,
+      more: more + edit.text.length - added.length - edit.replaced,
+    };
+    // Who types faster than the text comes is not wrong yet.
+    const isOurs = this.told.some((item) => {
+      const known = this.texts.text(item);
+      return known.startsWith(typed.text) || (!this.complete && typed.text.startsWith(known));
+    });
+    if (isOurs) this.typed = typed;
+    return isOurs;
+  }
+
   /** Ends it for good: nothing of it is shown any more, and the server hears of it at once. */
   stop(): void {
-    if (!this.stopped) this.ending.abort();
-    this.items = [];
+    this.ending.abort();
+    this.wake();
+  }
+
+  private become(items: readonly Item[]): void {
+    if (this.stopped) return;
+    const hadText = this.items.length > 0;
+    this.told = items;
+    if (hadText) this.grown();
+    else this.wake();
+  }
+
+  private wake(): void {
+    const { waiting } = this;
+    this.waiting = [];
+    for (const resolve of waiting) resolve();
   }
 }

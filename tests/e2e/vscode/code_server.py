@@ -32,6 +32,9 @@ USER_SETTINGS: Mapping[str, object] = {
     "workbench.tips.enabled": False,
 }
 
+# Commands of the editor's own that have no key.
+KEYBINDINGS = [{"key": "ctrl+alt+l", "command": "editor.action.inlineSuggest.acceptNextLine"}]
+
 
 def cache_dir() -> Path:
     """Where setup.sh put code-server, its Node and the browser driver; raises SystemExit when it has not run."""
@@ -58,6 +61,7 @@ class CodeServer:
         self._environment = {**os.environ, **environment, "PATH": f"{node}{os.pathsep}{os.environ['PATH']}"}
         data.mkdir(parents=True)
         (data / "config.yaml").write_text("", encoding="utf-8")
+        self._write("User", "keybindings.json", KEYBINDINGS)
         self.user_settings()
         self.machine_settings({})
         install = [*self._command, "--install-extension", str(extension)]
@@ -65,19 +69,19 @@ class CodeServer:
 
     def user_settings(self, **more: object) -> None:
         """Write the user's settings, which windows that are open follow."""
-        self._write("User", {**USER_SETTINGS, **more})
+        self._write("User", "settings.json", {**USER_SETTINGS, **more})
 
     def machine_settings(self, settings: Mapping[str, object]) -> None:
         """Write the settings of machine scope, which in any remote window have a file of their own."""
-        self._write("Machine", settings)
+        self._write("Machine", "settings.json", dict(settings))
 
-    def start(self) -> str:
-        """Start it and return its address. `stop` ends it."""
+    def start(self, log: str = "info") -> str:
+        """Start it and return its address. `stop` ends it. log: the level of the windows' logs."""
         port = free_port()
         address = f"http://127.0.0.1:{port}"
         command = [*self._command, "--bind-addr", f"127.0.0.1:{port}", "--auth", "none"]
         # A window that is gone gives up its extension host, and with it our server, at once.
-        command += ["--disable-telemetry", "--disable-update-check", "--reconnection-grace-time", "1"]
+        command += ["--disable-telemetry", "--disable-update-check", "--reconnection-grace-time", "1", "--log", log]
         with (self.data / "code-server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -105,13 +109,13 @@ class CodeServer:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
-    def _write(self, scope: str, settings: Mapping[str, object]) -> None:
+    def _write(self, scope: str, name: str, content: object) -> None:
         """As a whole, since a window reads the file as soon as it changes."""
         folder = self.data / scope
         folder.mkdir(exist_ok=True)
-        fresh = folder / "settings.json.fresh"
-        fresh.write_text(json.dumps(dict(settings)), encoding="utf-8")
-        fresh.replace(folder / "settings.json")
+        fresh = folder / f"{name}.fresh"
+        fresh.write_text(json.dumps(content), encoding="utf-8")
+        fresh.replace(folder / name)
 
 
 def free_port() -> int:

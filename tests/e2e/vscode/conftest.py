@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +41,30 @@ class Site:
         """Of machine scope: our own server, and the tape."""
         return {"dflash.server.command": str(SERVER), "dflash.profile": str(self.tape.profile)}
 
+    def server_pids(self) -> set[int]:
+        """Processes of the language servers that the extension started from this site."""
+        found = set()
+        for process in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                is_here = os.fsencode(self.folder) in (process / "environ").read_bytes()
+                if is_here and b"lsp" in (process / "cmdline").read_bytes().split(b"\0"):
+                    found.add(int(process.name))
+        return found
+
+    def wait_until_settings_count(self, change: Callable[[], None]) -> None:
+        """Change settings, and wait until a window has heard of it."""
+        before = self._heard()
+        change()
+        deadline = time.monotonic() + 20
+        while self._heard() <= before:
+            assert time.monotonic() < deadline, "no window heard of the new settings"
+            time.sleep(0.1)
+        time.sleep(0.3)  # for the server to hear of it as well
+
+    def _heard(self) -> int:
+        logs = (self.code_server.data / "logs").rglob("DFlash.log")
+        return sum(log.read_text(encoding="utf-8").count("The settings have changed") for log in logs)
+
     def workspace(self, name: str) -> Path:
         """A folder to be opened."""
         folder = self.folder / name
@@ -50,10 +76,6 @@ class Site:
 def site() -> Iterator[Site]:
     if not os.access(SERVER, os.X_OK):
         pytest.exit(f"no server at {SERVER}: install the project first", 1)
-    version = json.loads((ROOT / "vscode-extension/package.json").read_text(encoding="utf-8"))["version"]
-    extension = ROOT / f"vscode-extension/dflash-lsp-{version}.vsix"
-    if not extension.exists():
-        pytest.exit(f"no {extension.name} in vscode-extension: run `npm run package` first", 1)
     # A short path: the engine's socket lies under it.
     folder = Path(tempfile.mkdtemp(prefix="dflash-e2e-", dir="/tmp"))
     (folder / "run").mkdir(mode=0o700)
@@ -62,15 +84,15 @@ def site() -> Iterator[Site]:
         "XDG_CONFIG_HOME": str(folder / "config"),
         "XDG_STATE_HOME": str(folder / "state"),
     }
-    code_server = CodeServer(folder / "data", extension, environment)
+    code_server = CodeServer(folder / "data", packaged_extension(), environment)
     tape = Tape(folder)
-    site = Site(folder, code_server, code_server.start(), tape, Engine(folder / "run"), environment)
+    site = Site(folder, code_server, code_server.start(), tape, Engine(folder / "run", tape.profile), environment)
     code_server.machine_settings(site.settings)
     try:
         yield site
     finally:
         code_server.stop()
-        site.engine.kill()
+        site.engine.kill_all()
         ARTEFACTS.mkdir(parents=True, exist_ok=True)
         for name in ("data/logs", "state"):
             if (folder / name).exists():
@@ -86,28 +108,39 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
+def open_window(site: Site, browser: Browser, folder: Path) -> Workbench:
+    """A folder, or a file of several, in a window of its own."""
+    context = browser.new_context(
+        viewport={"width": 1000, "height": 620}, permissions=["clipboard-read", "clipboard-write"]
+    )
+    window = Workbench(context.new_page())
+    window.load(site.address, folder)
+    return window
+
+
+@pytest.fixture
+def new_window(site: Site, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[[Path], Workbench]]:
+    """Opens windows, and closes them behind the test."""
+    opened: list[Workbench] = []
+
+    def open_another(folder: Path) -> Workbench:
+        opened.append(open_window(site, browser, folder))
+        return opened[-1]
+
+    yield open_another
+    for number, window in enumerate(opened):
+        if not window.page.is_closed():
+            keep_picture_of_failure(request, window, f"-{number}")
+            window.page.context.close()
+
+
 @pytest.fixture(scope="session")
-def new_window(site: Site, browser: Browser) -> Callable[[Path], Workbench]:
-    """Opens a folder in a window of its own."""
-
-    def open_window(folder: Path) -> Workbench:
-        page = browser.new_context(
-            viewport={"width": 1000, "height": 620}, permissions=["clipboard-read", "clipboard-write"]
-        ).new_page()
-        window = Workbench(page)
-        window.load(site.address, folder)
-        return window
-
-    return open_window
-
-
-@pytest.fixture(scope="session")
-def first_window(site: Site, new_window: Callable[[Path], Workbench]) -> Workbench:
+def first_window(site: Site, browser: Browser) -> Workbench:
     """The window that most tests share, once the server and its engine are ready."""
     folder = site.workspace("workspace")
     (folder / "start.py").write_text("", encoding="utf-8")
-    window = new_window(folder)
-    window.open("start.py")
+    window = open_window(site, browser, folder)
+    window.open(folder / "start.py")
     window.wait_for_status(READY, limit_s=120)
     return window
 
@@ -117,9 +150,7 @@ def window(first_window: Workbench, request: pytest.FixtureRequest) -> Iterator[
     """The shared window, with no editor open; a picture of it is kept when the test fails."""
     first_window.close_all()
     yield first_window
-    outcome = request.node.stash.get(OUTCOME, None)
-    if outcome is not None and outcome.failed:
-        keep_picture(first_window.page, f"failed-{request.node.name}")
+    keep_picture_of_failure(request, first_window)
 
 
 @pytest.fixture
@@ -129,11 +160,19 @@ def edit(site: Site, window: Workbench) -> Callable[..., Path]:
     def edit_file(name: str, text: str, at: tuple[int, int] | None = None) -> Path:
         file = site.workspace("workspace") / name
         file.write_bytes(text.encode())
-        window.open(name)
+        window.open(file)
         window.go_to(*(at or (text.count("\n") + 1, 999)))
         return file
 
     return edit_file
+
+
+def packaged_extension() -> Path:
+    version = json.loads((ROOT / "vscode-extension/package.json").read_text(encoding="utf-8"))["version"]
+    extension = ROOT / f"vscode-extension/dflash-lsp-{version}.vsix"
+    if not extension.exists():
+        raise SystemExit(f"no {extension.name} in vscode-extension: run `npm run package` first")
+    return extension
 
 
 def keep_picture(page: Page, name: str) -> Path:
@@ -141,6 +180,12 @@ def keep_picture(page: Page, name: str) -> Path:
     picture = ARTEFACTS / f"{name}.png"
     page.screenshot(path=picture)
     return picture
+
+
+def keep_picture_of_failure(request: pytest.FixtureRequest, window: Workbench, more: str = "") -> None:
+    outcome = request.node.stash.get(OUTCOME, None)
+    if outcome is not None and outcome.failed:
+        keep_picture(window.page, f"failed-{request.node.name}{more}")
 
 
 OUTCOME = pytest.StashKey[pytest.TestReport]()

@@ -10,6 +10,7 @@ import signal
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 
 class Tape:
@@ -27,6 +28,11 @@ class Tape:
         self._entries.append({"after": after, "text": "".join(chunks), "chunks": chunks, "delay_ms": delay_ms})
         self._write()
 
+    def replace(self, after: str, chunks: list[str], delay_ms: float = 0) -> None:
+        """What follows `after` is another text from now on."""
+        self._entries = [entry for entry in self._entries if entry["after"] != after]
+        self.add(after, chunks, delay_ms)
+
     def _write(self) -> None:
         fresh = self._recording.with_suffix(".fresh")
         fresh.write_text("".join(json.dumps(entry) + "\n" for entry in self._entries), encoding="utf-8")
@@ -34,25 +40,33 @@ class Tape:
 
 
 class Engine:
-    """The engine that runs under a runtime directory: the one that the windows share."""
+    """The engine of a profile under a runtime directory: the one that all windows share."""
 
-    def __init__(self, runtime: Path) -> None:
+    def __init__(self, runtime: Path, profile: Path) -> None:
         self._folder = runtime / "dflash-lsp"
+        self._profile = str(profile).encode()
 
     @property
     def pids(self) -> list[int]:
-        """Processes of the engines that left a record and live."""
-        records = [json.loads(path.read_text(encoding="utf-8")) for path in self._folder.glob("engine-*.json")]
-        return [record["pid"] for record in records if _is_alive(record["pid"])]
+        """Processes of the profile's engines: one, or none."""
+        return [record["pid"] for record in self._records() if self._profile in _command(record["pid"])]
 
     def kill(self) -> None:
         for pid in self.pids:
             os.kill(pid, signal.SIGKILL)
 
+    def kill_all(self) -> None:
+        """Those of other profiles too."""
+        for record in self._records():
+            if b"server.engine.resident" in _command(record["pid"]):
+                os.kill(record["pid"], signal.SIGKILL)
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_text(encoding="utf-8")) for path in self._folder.glob("engine-*.json")]
+
     def count(self, name: str) -> float:
         """The sum of the series of a counter."""
-        (record,) = self._folder.glob("engine-*.json")
-        address = json.loads(record.read_text(encoding="utf-8"))["address"]
+        (address,) = [record["address"] for record in self._records() if record["pid"] in self.pids]
         connection = _UnixConnection(address.removeprefix("unix:"))
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
@@ -88,8 +102,9 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def _is_alive(pid: int) -> bool:
+def _command(pid: int) -> bytes:
+    """The command line of a process; empty once it has ended."""
     try:
-        return " Z " not in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return False
+        return b""

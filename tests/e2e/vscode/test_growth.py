@@ -6,25 +6,127 @@ from collections.abc import Callable
 from pathlib import Path
 
 from conftest import Site, keep_picture
-from workbench import Workbench, squeezed
+from workbench import Seen, Workbench
 
-BODY = [f"    value_{number} = measure(samples, {number})\n" for number in range(9)] + ["    return value_8\n"]
+LINES = [f"    value_{number} = measure(samples, {number})\n" for number in range(9)] + ["    return value_8\n"]
+BODY = "".join(LINES).removeprefix("    ").rstrip("\n")  # behind the indentation that the editor writes
+Edit = Callable[..., Path]
 
 
-def test_ghost_text_grows_without_a_gap_and_without_shrinking(
-    site: Site, window: Workbench, edit: Callable[..., Path]
-) -> None:
-    head = "def growing(samples):"
-    text = "".join(BODY).removeprefix("    ")
-    site.tape.add(head + "\n    ", text.splitlines(keepends=True), delay_ms=130)
-    file = edit("growing.py", head)
+def start(site: Site, window: Workbench, edit: Edit, name: str, delay_ms: float = 130) -> tuple[Path, str]:
+    """A function without a body, and the key that asks for one, which comes line by line; its file and first line."""
+    head = f"def {name}(samples):"
+    site.tape.add(f"{head}\n    ", (BODY + "\n").splitlines(keepends=True), delay_ms)
+    file = edit(f"{name}.py", head)
     window.watch()
     window.press("Enter")
+    return file, head
+
+
+def assert_saved(window: Workbench, file: Path, wanted: str) -> None:
+    assert window.save(file, wanted) == wanted
+
+
+def assert_steady(seen: Seen) -> None:
+    assert (seen.gaps, seen.shrinks) == (0, 0), seen.changes
+
+
+def test_ghost_text_grows_without_a_gap_and_without_shrinking(site: Site, window: Workbench, edit: Edit) -> None:
+    file, head = start(site, window, edit, "growing")
     window.wait_for_ghost("return value_8")
     window.pause(300)
     seen = window.seen()
-    keep_picture(window.page, "growth")
-    assert (seen.gaps, seen.shrinks) == (0, 0), seen.changes
+    keep_picture(window.page, "ghost-text")
+    assert_steady(seen)
     assert seen.updates >= 5, seen.changes
     window.press("Tab")
-    assert window.save(file) == head + "\n    " + text.rstrip("\n")
+    assert_saved(window, file, f"{head}\n    {BODY}")
+
+
+def test_tab_while_it_grows_takes_what_is_shown_and_the_rest_follows(site: Site, window: Workbench, edit: Edit) -> None:
+    file, head = start(site, window, edit, "taken", delay_ms=200)
+    window.wait_for_ghost("value_1")
+    window.press("Tab")
+    window.wait_for_ghost("return value_8")
+    window.press("Tab")
+    assert_saved(window, file, f"{head}\n    {BODY}")
+
+
+def test_typing_what_is_shown_keeps_it_shown(site: Site, window: Workbench, edit: Edit) -> None:
+    file, head = start(site, window, edit, "typed_through")
+    window.wait_for_ghost("value_1")
+    window.type(BODY[:20], delay=60)
+    window.wait_for_ghost("return value_8")
+    seen = window.seen()
+    assert seen.gaps == 0, seen.changes
+    window.press("Tab")
+    assert_saved(window, file, f"{head}\n    {BODY}")
+
+
+def test_typing_something_else_ends_it_in_the_editor_and_in_the_engine(
+    site: Site, window: Workbench, edit: Edit
+) -> None:
+    start(site, window, edit, "typed_against", delay_ms=200)
+    window.wait_for_ghost("value_0")
+    window.type("#")
+    window.wait_for_no_ghost()
+    site.engine.wait_until_idle(limit_s=1.5)  # the nine lines that were left would take longer
+    rounds = site.engine.rounds
+    window.pause(800)
+    assert site.engine.rounds == rounds
+
+
+def test_escape_while_it_grows_ends_it_for_good(site: Site, window: Workbench, edit: Edit) -> None:
+    file, head = start(site, window, edit, "escaped", delay_ms=200)
+    window.wait_for_ghost("value_1")
+    window.press("Escape")
+    window.wait_for_no_ghost()
+    window.watch()
+    site.engine.wait_until_idle(limit_s=1.5)
+    window.pause(800)
+    assert window.seen().texts == [""]
+    assert_saved(window, file, f"{head}\n    ")
+
+
+def test_a_word_and_a_line_are_accepted_by_the_editors_own_commands(site: Site, window: Workbench, edit: Edit) -> None:
+    file, head = start(site, window, edit, "piecewise", delay_ms=20)
+    window.wait_for_ghost("return value_8")
+    window.press("Control+ArrowRight")
+    window.wait_for_ghost(BODY.removeprefix("value_0"))
+    window.press("Control+Alt+l")
+    window.wait_for_ghost("return value_8")
+    lines = (f"{head}\n    " + BODY).splitlines()
+    assert window.save(file).splitlines()[:2] == lines[:2]
+    window.wait_for_ghost("return value_8")
+    window.press("Tab")
+    assert_saved(window, file, "\n".join(lines))
+    assert window.seen().gaps == 0
+
+
+def test_undo_after_accepting_restores_the_text(site: Site, window: Workbench, edit: Edit) -> None:
+    file, head = start(site, window, edit, "undone", delay_ms=20)
+    window.wait_for_ghost("return value_8")
+    window.press("Tab")
+    window.wait_for_no_ghost()
+    window.press("Control+z")
+    window.pause(500)
+    assert window.ghost() == "", "nothing is offered after an undo"
+    assert_saved(window, file, f"{head}\n    ")
+
+
+def test_the_next_alternative_is_shown_by_the_editors_own_key(site: Site, window: Workbench, edit: Edit) -> None:
+    head = "def alternated(samples):"
+    site.tape.add(f"{head}\n    ", ["return first\n"])
+    file = edit("alternated.py", head)
+    window.press("Enter")
+    window.wait_for_ghost("return first")
+    # The engine of a model samples; the tape has one text for each place, so it is changed meanwhile.
+    site.tape.replace(f"{head}\n    ", ["return second\n"])
+    window.press("Alt+]")
+    window.wait_for_ghost("return second")
+    window.press("Alt+[")
+    window.wait_for_ghost("return first")
+    window.press("Alt+]")
+    window.wait_for_ghost("return second")
+    window.press("Tab")
+    assert_saved(window, file, f"{head}\n    return second")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.sync_api import Page
+from playwright.sync_api import Locator, Page
 
 GHOST = ".ghost-text-decoration, .ghost-text"
 READY = r"DFlash: (?!starting|loading|failed|off|paused)"
@@ -78,7 +78,8 @@ class Workbench:
         self.page = page
 
     def load(self, address: str, folder: Path) -> None:
-        self.page.goto(f"{address}/?folder={folder}")
+        kind = "workspace" if folder.suffix == ".code-workspace" else "folder"
+        self.page.goto(f"{address}/?{kind}={folder}")
         self.page.locator(".monaco-workbench .part.editor").wait_for(timeout=60_000)
         self.page.locator('[id="status.problems"], [id="status.notifications"]').first.wait_for(timeout=60_000)
 
@@ -93,18 +94,32 @@ class Workbench:
         self.page.wait_for_timeout(ms)
 
     def command(self, title: str) -> None:
-        """Run a command from the palette."""
-        self._quick_input("F1", title)
+        """Run a command from the palette. What is shown in the editor goes away: it loses the focus."""
+        self._quick_input("F1", f">{title}", title)
 
-    def open(self, name: str) -> None:
-        """Open a file of the workspace by its name, and put the cursor into it."""
-        self._quick_input("Control+p", name)
-        self.page.locator(f'.tab.active[data-resource-name="{name}"]').wait_for()
+    def pick(self, title: str, row: str) -> None:
+        """Run a command from the palette and pick one of the rows that it shows."""
+        box = self._open_quick_input("F1")
+        box.fill(f">{title}")
+        self._row(title).wait_for()
+        self.press("Enter")
+        self.pick_shown(row)
+
+    def pick_shown(self, row: str) -> None:
+        """Pick one of the rows that are shown, as soon as it is."""
+        found = self.page.locator(".quick-input-list .monaco-list-row", has_text=row).first
+        found.wait_for(timeout=30_000)
+        found.click()
+
+    def open(self, file: Path) -> None:
+        """Open a file and put the cursor into it. By its path: an index of names does not know new ones yet."""
+        self._quick_input("Control+p", str(file), file.name)
+        self.page.locator(f'.tab.active[data-resource-name="{file.name}"]').wait_for()
         self.page.locator(".editor-instance .monaco-editor .view-lines").first.wait_for()
 
     def go_to(self, line: int, column: int) -> None:
         """Both 1-based; a column past the end is the end."""
-        self._quick_input("Control+g", f":{line}:{column}", replace=True)
+        self._quick_input("Control+g", f":{line}:{column}")
 
     def close_all(self) -> None:
         """Close all editors, whatever is in them, and put away what was told."""
@@ -113,11 +128,19 @@ class Workbench:
             self.pause(100)
         self.press("Escape", "Escape")
 
-    def save(self, file: Path) -> str:
-        """Save the file in front, and return what is in it then, line ends as they are."""
-        self.press("Control+s")
-        self.page.locator(".tab.active:not(.dirty)").wait_for(timeout=10_000)
-        return file.read_bytes().decode()
+    def save(self, file: Path, wanted: str | None = None) -> str:
+        """Save the file in front until it holds `wanted`, and return what it holds, line ends as they are.
+
+        An accepted completion reaches the text a little after its key; whoever cannot say what it is waits a while.
+        """
+        deadline = time.monotonic() + 8
+        while True:
+            self.pause(150 if wanted is not None else 700)
+            self.press("Control+s")
+            self.page.locator(".tab.active:not(.dirty)").wait_for(timeout=10_000)
+            found = file.read_bytes().decode()
+            if wanted in (None, found) or time.monotonic() > deadline:
+                return found
 
     def ghost(self) -> str:
         return self.page.evaluate(READ_GHOST)
@@ -147,12 +170,12 @@ class Workbench:
         item.hover()
         self.pause(600)
         said = self.page.locator(".hover-language-status .element", has_text="DFlash").all_inner_texts()
-        self.page.mouse.move(300, 300)
+        self.page.mouse.move(300, 300, steps=5)
         return " - ".join("\n".join(said).splitlines())
 
     def wait_for_status(self, wanted: str, limit_s: float = 60) -> str:
         found = self.wait_for(self.status, lambda text: bool(re.search(wanted, text)), limit_s, f"status {wanted}")
-        self.page.locator(".hover-language-status").wait_for(state="hidden")
+        self.page.locator(".hover-language-status").first.wait_for(state="hidden")
         return found
 
     def notifications(self) -> list[str]:
@@ -166,18 +189,23 @@ class Workbench:
             if is_right(found):
                 return found
             assert time.monotonic() < deadline, f"{what} did not come; there is {found!r}"
-            self.pause(30)
+            time.sleep(0.03) if self.page.is_closed() else self.pause(30)
 
-    def _quick_input(self, key: str, text: str, *, replace: bool = False) -> None:
+    def _quick_input(self, key: str, text: str, row: str = "") -> None:
+        box = self._open_quick_input(key)
+        box.fill(text)
+        if row:
+            self._row(row).wait_for(timeout=15_000)
+        self.press("Enter")
+        box.wait_for(state="hidden")
+
+    def _open_quick_input(self, key: str) -> Locator:
         box = self.page.locator(".quick-input-widget input.input").first
         self.press(key)
         box.wait_for(state="visible")
-        if replace:
-            box.fill(text)
-        else:
-            self.page.keyboard.type(text)
-        if not replace:
-            row = self.page.locator(".quick-input-list .monaco-list-row.focused", has_text=text.split("/")[-1])
-            row.first.wait_for(timeout=10_000)
-        self.press("Enter")
-        self.page.locator(".quick-input-widget").wait_for(state="hidden")
+        return box
+
+    def _row(self, text: str) -> Locator:
+        """The row that Enter would take; a command is listed by its title, with its category or without."""
+        row = self.page.locator(".quick-input-list .monaco-list-row.focused")
+        return row.filter(has_text=text.rpartition(": ")[2]).first

@@ -1,0 +1,195 @@
+"""What VS Code and the extension take, measured in a real window with the replay engine: a command, no test.
+
+    tests/e2e/run.sh --figures [--keys N] [--completions N] [--json]
+
+activation: what VS Code itself says that the extension's activation took, with no server to be found.
+key to ghost text: from the key's event in the page to the first frame with ghost text, less the time from the
+extension's request to the server's first text for it; isolated keys, and the last key of a word typed quickly.
+leak: memory of the extension host before and after many completions, and what is still registered there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from code_server import CodeServer
+from conftest import SERVER, packaged_extension
+from playwright.sync_api import sync_playwright
+from tape import Engine, Tape
+from workbench import READ_GHOST, READY, Workbench
+
+# Notes the time of each key, and of the first frame with ghost text behind it.
+STOPWATCH = f"""() => {{
+    const read = {READ_GHOST};
+    const watch = window.dflashWatch = {{key: 0, took: []}};
+    addEventListener('keydown', () => {{ watch.key = performance.now(); watch.waits = true; }}, true);
+    const look = () => {{
+        const shown = read() !== '';
+        if (shown && watch.waits) watch.took.push(performance.now() - watch.key);
+        if (shown) watch.waits = false;
+        requestAnimationFrame(look);
+    }};
+    requestAnimationFrame(look);
+}}"""
+ANSWERED = re.compile(r"First text of a completion after ([\d.]+) ms")
+
+
+def main() -> int:
+    options = arguments()
+    with tempfile.TemporaryDirectory(prefix="dflash-e2e-", dir="/tmp", ignore_cleanup_errors=True) as name:
+        figures = measure(Path(name), options.keys, options.completions)
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        for key, value in figures.items():
+            print(f"{key.replace('_', ' ')}: {value}")
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keys", type=int, default=60, metavar="N", help="keys of each kind (default: %(default)s)")
+    parser.add_argument(
+        "--completions", type=int, default=1000, metavar="N", help="completions for the leak (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser.parse_args()
+
+
+def measure(folder: Path, keys: int, completions: int) -> dict[str, object]:
+    (folder / "run").mkdir(mode=0o700)
+    environment = {
+        "XDG_RUNTIME_DIR": str(folder / "run"),
+        "XDG_CONFIG_HOME": str(folder / "config"),
+        "XDG_STATE_HOME": str(folder / "state"),
+    }
+    code_server = CodeServer(folder / "data", packaged_extension(), environment)
+    tape = Tape(folder)
+    engine = Engine(folder / "run", tape.profile)
+    address = code_server.start(log="debug")
+    workspace = folder / "workspace"
+    workspace.mkdir()
+    try:
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+            window = Workbench(browser.new_page(viewport={"width": 1000, "height": 620}))
+            window.load(address, workspace)
+            figures: dict[str, object] = {"activation_ms": activation(window)}
+            code_server.machine_settings({"dflash.server.command": str(SERVER), "dflash.profile": str(tape.profile)})
+            figures |= keystrokes(window, tape, workspace, folder / "data/logs", keys)
+            if completions:
+                figures |= leak(window, tape, workspace, code_server, completions)
+            browser.close()
+    finally:
+        code_server.stop()
+        engine.kill()
+    return figures
+
+
+def activation(window: Workbench) -> float:
+    """As VS Code's own list of running extensions has it: loading the code, and the call."""
+    window.pause(3000)
+    window.command("Developer: Show Running Extensions")
+    row = window.page.locator(".runtime-extensions-editor .monaco-list-row", has_text="DFlash").first
+    row.wait_for()
+    found = re.search(r"(\d+)ms", row.inner_text())
+    assert found, row.inner_text()
+    window.command("View: Close All Editors")
+    return float(found[1])
+
+
+def keystrokes(window: Workbench, tape: Tape, workspace: Path, logs: Path, keys: int) -> dict[str, object]:
+    open_new(window, workspace, "keys.py", "")
+    window.wait_for_status(READY, limit_s=120)
+    window.page.evaluate(STOPWATCH)
+    figures: dict[str, object] = {}
+    for kind, typed, delay in (("isolated", "x", 0.0), ("typing", "name", 70.0)):
+        # One file for each key: a new place, with nothing known of it.
+        overs, totals, servers = [], [], []
+        for turn in range(keys):
+            name = f"{kind}_{turn} = "
+            tape.add(name + typed, [f"_{turn} + 1\n"])
+            window.type(name, delay=0)
+            window.pause(400)
+            before = len(answers(logs))
+            window.page.evaluate("() => { window.dflashWatch.took = []; window.dflashWatch.waits = false; }")
+            window.type(typed, delay=delay)
+            window.wait_for_ghost(f"_{turn}")
+            window.pause(60)
+            took = window.page.evaluate("() => window.dflashWatch.took")
+            answered = answers(logs)
+            if took and len(answered) > before:
+                totals.append(took[-1])
+                servers.append(answered[-1])
+                overs.append(took[-1] - answered[-1])
+            window.press("Escape")
+            window.press("End", "Enter")
+        figures[f"{kind}_keys"] = len(overs)
+        figures[f"{kind}_key_to_ghost_ms"] = spread(totals)
+        figures[f"{kind}_server_answer_ms"] = spread(servers)
+        figures[f"{kind}_over_the_answer_ms"] = spread(overs)
+    return figures
+
+
+def answers(logs: Path) -> list[float]:
+    """The server's times to first text, in the order of the completions, as the extension logs them."""
+    text = "".join(log.read_text(encoding="utf-8") for log in sorted(logs.rglob("DFlash.log")))
+    return [float(found) for found in ANSWERED.findall(text)]
+
+
+def leak(
+    window: Workbench, tape: Tape, workspace: Path, code_server: CodeServer, completions: int
+) -> dict[str, object]:
+    tape.add("leak = ", ["value\n"])
+    open_new(window, workspace, "leak.py", "")
+    before = 0.0
+    shown = 0
+    for turn in range(completions):
+        if turn == min(100, completions // 4):
+            before = host_memory(code_server)  # once what is loaded late is loaded
+        window.type("leak = ", delay=0)
+        shown += bool(window.wait_for_ghost("value"))
+        window.press("Escape", "Enter")
+    return {
+        "completions": shown,
+        "extension_host_mb_before": before,
+        "extension_host_mb_after": host_memory(code_server),
+    }
+
+
+def host_memory(code_server: CodeServer) -> float:
+    """Resident memory of the extension host, MB."""
+    for process in Path("/proc").iterdir():
+        try:
+            command = (process / "cmdline").read_bytes()
+            is_ours = str(code_server.data).encode() in (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if b"--type=extensionHost" in command and is_ours:
+            found = re.search(r"VmRSS:\s+(\d+) kB", (process / "status").read_text(encoding="utf-8"))
+            assert found
+            return round(int(found[1]) / 1000, 1)
+    raise AssertionError("no extension host")
+
+
+def open_new(window: Workbench, workspace: Path, name: str, text: str) -> None:
+    file = workspace / name
+    file.write_text(text, encoding="utf-8")
+    window.open(file)
+
+
+def spread(values: list[float]) -> str:
+    if not values:
+        return "none"
+    ordered = sorted(values)
+    return f"p50 {statistics.median(ordered):.1f}, p95 {ordered[int(0.95 * (len(ordered) - 1))]:.1f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""The embedded target with its draft: a real completion is accepted and found in the saved file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from conftest import Site, keep_picture, run_server_command
+from workbench import Workbench, squeezed
+
+HEAD = '''"""Temperatures in degrees Celsius and Fahrenheit."""
+
+
+def celsius_to_fahrenheit(celsius):
+    """Convert degrees Celsius to degrees Fahrenheit."""
+    return celsius * 9 / 5 + 32
+
+
+def fahrenheit_to_celsius(fahrenheit):
+    """Convert degrees Fahrenheit to degrees Celsius."""
+'''
+
+
+def test_a_completion_of_the_embedded_pair_is_accepted_and_saved(
+    site: Site, window: Workbench, edit: Callable[..., Path]
+) -> None:
+    run_server_command(site, "fetch", "embedded")
+    settings = {**site.settings, "dflash.profile": "embedded"}
+    site.wait_until_settings_count(lambda: site.code_server.machine_settings(settings))
+    try:
+        file = edit("temperatures.py", HEAD.rstrip("\n"))
+        window.wait_for_status(r"DFlash: SmolLM2", limit_s=120)
+        window.press("Enter")
+        window.wait_for_ghost(limit_s=60)
+        window.pause(3000)  # until it has stopped growing
+        ghost = window.ghost()
+        keep_picture(window.page, "embedded")
+        window.press("Tab")
+        saved = window.save(file)
+        assert saved.startswith(HEAD)
+        assert ghost.strip() and squeezed(saved.removeprefix(HEAD)) == squeezed(ghost)
+        assert "acceptance length" in window.wait_for_status("acceptance length", limit_s=15)
+    finally:
+        site.wait_until_settings_count(lambda: site.code_server.machine_settings(site.settings))
+        window.wait_for_status("DFlash: (taped|replay)")
