@@ -48,9 +48,9 @@ class Seen:
 
     @property
     def updates(self) -> int:
-        """How often text was added to text that was shown."""
+        """How often text was added at the end of text that was shown."""
         pairs = list(zip(self.texts, self.texts[1:], strict=False))
-        return sum(bool(before) and len(after) > len(before) for before, after in pairs)
+        return sum(bool(before) and len(after) > len(before) and after[-8:] != before[-8:] for before, after in pairs)
 
     @property
     def gaps(self) -> int:
