@@ -29,11 +29,20 @@ with zipfile.ZipFile(path, "w") as archive:
 
 const storage = join(folder, "storage");
 
-/** Makes an environment with the machine's own Python, which every machine that runs these tests has. */
-async function create(what: string, signal = new AbortController().signal): Promise<string> {
-  const python = await findPython();
-  assert.ok(python, "no Python 3.11 or later with venv and pip in PATH");
-  return createEnvironment(storage, python, what, () => undefined, signal);
+type Create = (what: string, signal?: AbortSignal) => Promise<string>;
+
+/** A test that makes environments with the machine's own Python, where there is one that can. */
+function testWithPython(name: string, body: (create: Create) => Promise<void>): void {
+  test(name, async (context) => {
+    const python = await findPython();
+    if (!python) {
+      context.skip("no Python 3.11 or later with venv and pip in PATH");
+      return;
+    }
+    await body((what, signal = new AbortController().signal) =>
+      createEnvironment(storage, python, what, () => undefined, signal),
+    );
+  });
 }
 
 test("an old Python, or none, is not taken", async () => {
@@ -44,13 +53,13 @@ test("an old Python, or none, is not taken", async () => {
   assert.equal(await findPython({ PATH: "" }), undefined);
 });
 
-test("an environment holds what was installed, and is found again", async () => {
+testWithPython("an environment holds what was installed, and is found again", async (create) => {
   assert.equal(await privateInterpreter(storage), undefined);
   const interpreter = await create(fakeWheel("dflash_lsp"));
   assert.equal(await privateInterpreter(storage), interpreter);
 });
 
-test("what does not bring the server is refused, and nothing is left of it", async () => {
+testWithPython("what does not bring the server is refused, and nothing is left of it", async (create) => {
   const before = readdirSync(join(storage, "environments"));
   await assert.rejects(create(fakeWheel("something_else")), /holds no dflash-lsp$/);
   await assert.rejects(create(join(folder, "missing.whl")), (error: Error) => {
@@ -61,7 +70,7 @@ test("what does not bring the server is refused, and nothing is left of it", asy
   assert.deepEqual(readdirSync(join(storage, "environments")), before);
 });
 
-test("an installation that is stopped leaves nothing", async () => {
+testWithPython("an installation that is stopped leaves nothing", async (create) => {
   const before = readdirSync(join(storage, "environments"));
   const ending = new AbortController();
   const creating = create(fakeWheel("dflash_lsp"), ending.signal);

@@ -141,6 +141,7 @@ def first_window(site: Site, browser: Browser) -> Workbench:
     (folder / "start.py").write_text("", encoding="utf-8")
     window = open_window(site, browser, folder)
     window.open(folder / "start.py")
+    window.press("Control+b")  # the side bar, which pictures need not show
     window.wait_for_status(READY, limit_s=120)
     return window
 

@@ -31,10 +31,11 @@ def test_a_completion_of_the_embedded_pair_is_accepted_and_saved(
         file = edit("temperatures.py", HEAD.rstrip("\n"))
         window.wait_for_status(r"DFlash: SmolLM2", limit_s=120)
         window.press("Enter")
-        window.wait_for_ghost(limit_s=60)
-        window.pause(3000)  # until it has stopped growing
-        ghost = window.ghost()
-        keep_picture(window.page, "embedded")
+        ghost = window.wait_for_whole_ghost(limit_s=90)
+        window.page.locator('[id="status.languageStatus"]').hover()
+        window.pause(700)
+        keep_picture(window.page, "completion")  # the README's
+        window.page.mouse.move(300, 300, steps=5)
         window.press("Tab")
         saved = window.save(file)
         assert saved.startswith(HEAD)

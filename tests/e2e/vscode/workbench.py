@@ -151,6 +151,17 @@ class Workbench:
             self.ghost, lambda ghost: bool(ghost) and squeezed(wanted) in squeezed(ghost), limit_s, f"ghost {wanted!r}"
         )
 
+    def wait_for_whole_ghost(self, limit_s: float) -> str:
+        """Wait for ghost text that has not grown for two seconds, and return it."""
+        deadline = time.monotonic() + limit_s
+        ghost, since = self.wait_for_ghost(limit_s=limit_s), time.monotonic()
+        while time.monotonic() < since + 2:
+            assert time.monotonic() < deadline, "it does not end"
+            self.pause(100)
+            if (now := self.ghost()) != ghost:
+                ghost, since = now, time.monotonic()
+        return ghost
+
     def wait_for_no_ghost(self, limit_s: float = 5) -> None:
         self.wait_for(self.ghost, lambda ghost: not ghost, limit_s, "no ghost text")
 
