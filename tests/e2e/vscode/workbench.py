@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, TimeoutError
 
 GHOST = ".ghost-text-decoration, .ghost-text"
 READY = r"DFlash: (?!starting|loading|failed|off|paused)"
@@ -212,8 +212,15 @@ class Workbench:
 
     def _open_quick_input(self, key: str) -> Locator:
         box = self.page.locator(".quick-input-widget input.input").first
-        self.press(key)
-        box.wait_for(state="visible")
+        for _ in range(4):
+            self.press(key)
+            try:
+                box.wait_for(state="visible", timeout=5_000)
+                self.pause(50)
+            except TimeoutError:
+                continue
+            if box.is_visible():  # whatever comes up in the window meanwhile closes it again
+                break
         return box
 
     def _row(self, text: str) -> Locator:
