@@ -83,3 +83,26 @@ def test_a_cancelled_generation_leaves_the_session_usable(tmp_path: Path) -> Non
     engine.step()
     assert generation.finish == "cancelled"
     assert generate(engine, prompt, 40, session="s", draft="on") == expected
+
+
+def test_ten_thousand_short_requests_leave_the_memory_of_the_device_flat(embedded_target: Path) -> None:
+    engine, files = embedded(embedded_target)
+    before = 0
+    for number in range(10_000):
+        if number == 1000:  # every session, width and kind of choice was used by then
+            before = torch.cuda.memory_reserved()
+        generation = engine.submit(
+            GenerationRequest(
+                prompt=files[number % len(files)][: 20 + number % 150],
+                max_tokens=4,
+                session=f"document {number % 13}",
+                draft="on" if number % 2 else "off",
+                temperature=float(number % 50 == 0),
+            )
+        )
+        while generation.finish is None:
+            engine.step()
+            if number % 17 == 0:
+                generation.cancel()
+        assert not generation.error
+    assert torch.cuda.memory_reserved() == before
