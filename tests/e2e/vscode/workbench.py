@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.sync_api import Locator, Page, TimeoutError
+from playwright.sync_api import FrameLocator, Locator, Page, TimeoutError
 
 GHOST = ".ghost-text-decoration, .ghost-text"
 READY = r"DFlash: (?!starting|loading|failed|off|paused)"
@@ -188,6 +188,13 @@ class Workbench:
         found = self.wait_for(self.status, lambda text: bool(re.search(wanted, text)), limit_s, f"status {wanted}")
         self.page.locator(".hover-language-status").first.wait_for(state="hidden")
         return found
+
+    def engine_page(self) -> FrameLocator:
+        """The engine's status page, opened in front."""
+        self.command("DFlash: Open Engine Status Page")
+        frame = self.page.frame_locator("iframe.webview.ready").frame_locator("#active-frame")
+        frame.get_by_role("heading", name="DFlash engine").wait_for()
+        return frame
 
     def notifications(self) -> list[str]:
         return self.page.locator(".notification-toast .notification-list-item-message").all_inner_texts()
