@@ -80,7 +80,7 @@ def injections(lines: Sequence[str], language: Language) -> Iterator[Injection]:
     opened: re.Match[str] | None = None
     start = (0, 0)
     for row, line in enumerate(lines):
-        for tag in _TAG.finditer(line) if "<" in line else ():
+        for tag in _TAG.finditer(line) if _may_hold_tag(line) else ():
             if opened is None and not tag["end"]:
                 opened, start = tag, (row, tag.end())
             elif opened is not None and tag["end"] and tag["name"].lower() == opened["name"].lower():
@@ -111,7 +111,7 @@ def _in_page(lines: Sequence[str], row: int, column: int) -> Injection | None:
     opened = None
     for above in range(row, -1, -1):
         line = lines[above][:column] if above == row else lines[above]
-        tags = list(_TAG.finditer(line)) if "<" in line else []
+        tags = list(_TAG.finditer(line)) if _may_hold_tag(line) else []
         if tags:
             opened = tags[-1]
             break
@@ -120,11 +120,17 @@ def _in_page(lines: Sequence[str], row: int, column: int) -> Injection | None:
     closing = re.compile(rf"</{opened['name']}\b", re.IGNORECASE)
     end = None
     for below in range(row, len(lines)):
-        found = closing.search(lines[below], column if below == row else 0) if "</" in lines[below] else None
+        line = lines[below]
+        found = closing.search(line, column if below == row else 0) if _may_hold_tag(line) else None
         if found is not None:
             end = (below, found.start())
             break
     return Injection(_language_of(opened), (above, opened.end()), end, _end_mark(opened))
+
+
+def _may_hold_tag(line: str) -> bool:
+    """Whether it is worth looking for a tag: a page has many lines, and each is looked at for each request."""
+    return "<s" in line or "</s" in line or "<S" in line or "</S" in line
 
 
 def _end_mark(opened: re.Match[str]) -> str:
@@ -146,7 +152,8 @@ def _in_fence(lines: Sequence[str], row: int) -> Injection | None:
     """The fenced code that a row is in; fences come in pairs from the document's beginning on."""
     opened, first = None, 0
     for number in range(row):
-        found = _FENCE.match(lines[number])
+        line = lines[number]
+        found = _FENCE.match(line) if "```" in line or "~~~" in line else None
         if found is None:
             continue
         if opened is None:
