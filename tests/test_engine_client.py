@@ -17,6 +17,7 @@ from server.engine.client import (
     BadRequest,
     CompletionRequest,
     Endpoint,
+    EngineBusy,
     EngineClient,
     EngineError,
     EngineStalled,
@@ -97,7 +98,8 @@ async def test_another_engine_is_sent_openais_fields_only() -> None:
         )
     assert texts == ["één ", "a\u2028b"]
     assert (summary.finish, summary.prompt_tokens, summary.completion_tokens, summary.rounds) == ("length", 5, 7, 2)
-    assert summary.acceptance_length == 3.5
+    # Chunks of another engine need not be rounds.
+    assert summary.acceptance_length == 0.0
     assert bodies == [
         {
             **{"model": "some/model", "prompt": "x", "max_tokens": 9, "temperature": 0.0, "stream": True},
@@ -163,7 +165,9 @@ async def test_an_answer_that_makes_no_sense_is_one_line(parts: list[bytes], lin
         (422, b"<html>", BadRequest, "the engine refuses the request (422)"),
         (401, b"", EngineError, "the engine refuses the token"),
         (500, b"\xff", EngineError, "the engine failed (500)"),
-        (503, b'{"error": "busy"}', EngineError, "busy"),
+        (503, b'{"error": "busy"}', EngineBusy, "busy"),
+        (429, b"", EngineBusy, "the engine is busy (429)"),
+        (307, b"", EngineError, "the engine's address leads elsewhere (307), which is not followed"),
     ],
 )
 async def test_a_refusal_is_one_line(status: int, body: bytes, kind: type[EngineError], line: str) -> None:

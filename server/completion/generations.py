@@ -32,13 +32,17 @@ class Generations:
         cache: CompletionCache,
         prompt_at: PromptAt,
         on_pace: Callable[[], None],
+        *,
+        is_shared: bool = False,
     ) -> None:
+        """is_shared: others wait for the same engine, so nothing is generated that nobody has asked for."""
         self.recent = Recent()
         self._submission = submission
         self._prompts = prompts
         self._cache = cache
         self._prompt_at = prompt_at
         self._on_pace = on_pace
+        self._is_shared = is_shared
 
     def begin(
         self,
@@ -49,7 +53,8 @@ class Generations:
         options: CompletionOptions,
     ) -> Generation:
         """A generation for a request, in the place of the document's running one."""
-        generation = Generation(site.spot, self._prompts, goes_past=not options.exact_stats)
+        goes_past = not (options.exact_stats or self._is_shared)
+        generation = Generation(site.spot, self._prompts, goes_past=goes_past)
         delay_s = self._submission.pacing.delay(site.uri, site.place.line)
         self._submit(state, generation, client, document, site.place, options.draft, delay_s)
         return generation
@@ -57,7 +62,7 @@ class Generations:
     def speculate(self, state: DocumentCompletion, generated: Generated, document: Document, place: Place) -> None:
         """Generate as if the unit had been accepted, where nothing was generated past it."""
         spot, client = spot_if_accepted(generated), self._submission.link.client
-        if spot is None or client is None or self._cache.find(spot) is not None:
+        if self._is_shared or spot is None or client is None or self._cache.find(spot) is not None:
             return
         generation = Generation(spot, self._prompts, goes_past=False, speculative=True)
         self._submit(state, generation, client, document, place)

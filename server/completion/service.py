@@ -68,7 +68,9 @@ class CompletionService:
         self._self_testing: asyncio.Task[None] | None = None
         self._documents: dict[str, DocumentCompletion] = {}
         self._warm_up = WarmUp()
-        self.generations = Generations(self.submission, self.prompts, self.cache, self.prompt, on_pace)
+        self.generations = Generations(
+            self.submission, self.prompts, self.cache, self.prompt, on_pace, is_shared=profile.engine.is_shared
+        )
 
     @property
     def pace(self) -> Pace:
@@ -208,7 +210,8 @@ class CompletionService:
         async def request() -> CompletionRequest:
             return self.submission.request(site.spot, await self.prompt(document, place, site.spot))
 
-        if self.link.client is not None and not self.refusal(site):
+        wanted = not self.profile.engine.is_shared and not self.refusal(site)
+        if self.link.client is not None and wanted:
             self._warm_up.begin(self.link.client, request, after_s)
 
     def closed(self, uri: str) -> None:

@@ -97,11 +97,14 @@ class Submission:
         return CompletionRequest(
             prompt=prompt.content,
             max_tokens=prompt.max_tokens or TEXT_MAX_TOKENS,
+            stop=prompt.stop,
             stop_token_ids=prompt.stop_ids,
             draft=draft,
             session=hashlib.sha256(spot.uri.encode()).hexdigest()[:16],
             client=self._client_id,
             heal=prompt.heal,
+            chat=prompt.chat,
+            joint=prompt.joint,
         )
 
     async def aclose(self) -> None:

@@ -88,19 +88,27 @@ def _repository(parts: Parts, markers: Mapping[str, int]) -> Layout:
     return Layout(before, parts.head, [markers["suffix"], parts.suffix, markers["middle"]])
 
 
-def _chat(parts: Parts, markers: Mapping[str, int]) -> Layout:
-    """A question, and an answer that has begun: the target can only go on with the file."""
-    fence, name = "```", parts.language.name
+FENCE = "```"
+
+
+def question(parts: Parts, fence: str = FENCE) -> str:
+    """What a chat is asked, so that its answer is the file's text behind `fence`."""
     asked = ["Continue this file. Answer with its text only."]
     asked += [f"{one_line(chunk.path)}:\n{fence}\n{chunk.text}\n{fence}" for chunk in parts.related]
     if parts.suffix.strip():
         asked.append(f"Below the place where you end, the file goes on:\n{fence}\n{parts.suffix}\n{fence}")
-    before = [*_bos(markers), *_turn("user", markers), "\n\n".join(asked), markers["turn_end"], "\n"]
+    return "\n\n".join(asked)
+
+
+def _chat(parts: Parts, markers: Mapping[str, int]) -> Layout:
+    """A question, and an answer that has begun: the target can only go on with the file."""
+    before = [*_bos(markers), *_turn("user", markers), question(parts), markers["turn_end"], "\n"]
     before += _turn("assistant", markers)
     if "think_start" in markers and "think_end" in markers:
         # A reasoning model would think first, and nobody waits for that at a key.
         before += [markers["think_start"], "\n\n", markers["think_end"], "\n\n"]
-    return Layout(before, f"{fence}{name}\n{path_comment(parts.path, parts.language)}{parts.head}")
+    opening = f"{FENCE}{parts.language.name}\n"
+    return Layout(before, f"{opening}{path_comment(parts.path, parts.language)}{parts.head}")
 
 
 Format = Callable[[Parts, Mapping[str, int]], Layout]

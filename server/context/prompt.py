@@ -12,6 +12,9 @@ get; otherwise the word that is being typed, since all of its tokens change with
 `e`, but ` open`), or the last token, since the vocabulary joins punctuation too (`(` and `):`). It costs a
 step or two of the target without a draft. An engine that is not ours knows no healing: its answer must begin
 with what was cut off (`retyped`).
+
+An engine that is sent text gets the same prompt as text, sized by its characters and with special strings broken
+up, and beside it what to ask in a chat, should it take no completions of raw text.
 """
 
 from __future__ import annotations
@@ -19,14 +22,27 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from server.context.encoding import PieceEncoder
-from server.context.formats import FORMATS, Chunk, Layout, Parts, Piece, likeliest_format, shows_suffix
+from server.context.formats import (
+    FENCE,
+    FORMATS,
+    Chunk,
+    Layout,
+    Parts,
+    Piece,
+    likeliest_format,
+    question,
+    shows_suffix,
+)
 from server.context.languages import Language
-from server.context.tokenizer import PromptTokenizer
+from server.context.special_text import JOINT, SpecialText
+from server.context.tokenizer import CharacterTokenizer, PromptTokenizer
+from server.engine.protocol import Chat
 from server.errors import DflashError
-from server.profiles import Profile
-from server.profiles.settings import PromptFormat, PromptSettings
+from server.profiles import Profile, PromptSettings, TextSettings
+from server.profiles.settings import PromptFormat
 
 STEPS = 4  # the start moves by a quarter of the budget
 LINE_SHARE = 16  # a sixteenth of the budget is kept for the line that is being typed
@@ -47,6 +63,8 @@ class Prompt:
 
     heal: what the engine must spell first and leaves out of its answer. retyped: what the answer of an
     engine that knows no healing must begin with. start: where the shown text begins, in characters of the file.
+    stop: texts that end the answer. chat: the same as a chat. joint: the character that breaks up special strings
+    in `content`, if there are any.
     """
 
     content: str | list[int]
@@ -55,6 +73,9 @@ class Prompt:
     max_tokens: int = 0
     retyped: str = ""
     start: int = 0
+    stop: tuple[str, ...] = ()
+    chat: Chat | None = None
+    joint: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,13 +122,15 @@ class PromptBuilder:
     def __init__(self, profile: Profile) -> None:
         """Load the profile's tokenizer. DflashError, one line, when the profile asks for what we lack."""
         self._profile = profile
-        self._settings = profile.prompt
+        self._special = SpecialText(profile.text.special) if profile.text is not None else None
+        self._settings = _in_characters(profile.text) if profile.text is not None else profile.prompt
         self.limit = TEXT_LIMIT
         self.suffix_limit = self.related_budget = 0
         self.shows_context = self._settings is not None
         if self._settings is None:
             return
-        self._tokenizer = PromptTokenizer.from_file(self._settings.tokenizer)
+        is_text = self._special is not None
+        self._tokenizer = CharacterTokenizer() if is_text else PromptTokenizer.from_file(self._settings.tokenizer)
         self._encoder = PieceEncoder(self._tokenizer)
         # Engines that are not ours know no healing.
         self._heals = self._settings.heal
@@ -124,15 +147,19 @@ class PromptBuilder:
         self._settings = settings
         name = likeliest_format(settings.marker_ids) if settings.format == "auto" else settings.format
         self._format = FORMATS[name]
-        suffix_budget = settings.suffix_budget if shows_suffix(name, settings.marker_ids) else 0
-        room = self._profile.engine.context - settings.max_tokens - suffix_budget
+        # A token of a prompt that is sent as text is a character.
+        is_text = self._special is not None
+        context = self._profile.engine.context * (CHARACTERS_PER_TOKEN if is_text else 1)
+        shows = is_text or shows_suffix(name, settings.marker_ids)
+        suffix_budget = settings.suffix_budget if shows else 0
+        room = context - settings.max_tokens - suffix_budget
         self._budget = min(settings.budget, room)
         if self._budget < 2:
             raise DflashError(f"profile {self._profile.name}: no tokens are left for the prompt")
-        self._step = max(1, self._budget * CHARACTERS_PER_TOKEN // STEPS)
+        self._step = max(1, self._budget * (1 if is_text else CHARACTERS_PER_TOKEN) // STEPS)
         self._suffix_budget = suffix_budget
-        self.limit = self._budget * MOST_CHARACTERS_PER_TOKEN
-        self.suffix_limit = suffix_budget * MOST_CHARACTERS_PER_TOKEN
+        self.limit = self._budget * (1 if is_text else MOST_CHARACTERS_PER_TOKEN)
+        self.suffix_limit = suffix_budget * (1 if is_text else MOST_CHARACTERS_PER_TOKEN)
         related = settings.related_budget
         self.related_budget = int(self._budget * RELATED_SHARE) if related is None else min(related, self._budget // 2)
         self._head_budget = int(self._budget * HEAD_SHARE) if settings.head else 0
@@ -150,13 +177,32 @@ class PromptBuilder:
         if self._heals:
             edge = self._token_edge(prefix_ids, lowest=0 if front else 1)
             prefix_ids, cut_off = prefix_ids[:edge], self._tokenizer.decode(prefix_ids[edge:])
+        if self._special is not None:
+            # Related text is text before the cursor here, and need not be asked about.
+            return self._as_text(
+                self._tokenizer.decode(prefix_ids), replace(parts, related=()), cut_off, before.skipped + start
+            )
         heal, retyped = (cut_off, "") if self._engine_heals else ("", cut_off)
         content = [*front, *prefix_ids, *back]
-        return Prompt(content, heal, settings.stop_ids, settings.max_tokens, retyped, before.skipped + start)
+        stop = (f"\n{FENCE}",) if settings.format == "chat" else ()
+        return Prompt(content, heal, settings.stop_ids, settings.max_tokens, retyped, before.skipped + start, stop)
+
+    def _as_text(self, text: str, parts: Parts, cut_off: str, start: int) -> Prompt:
+        """The prompt for an engine that is sent text, or asked in a chat."""
+        assert self._special is not None and self._settings is not None
+        fence = FENCE
+        while fence in text or fence in parts.suffix:
+            fence += "`"
+        asked = self._special.broken_up(question(parts, fence))
+        content = self._special.broken_up(text)
+        joint = JOINT if JOINT in content + asked else ""
+        chat = Chat(asked, f"{fence}{parts.language.name}\n", f"\n{fence}")
+        return Prompt(content, "", (), self._settings.max_tokens, cut_off, start, chat=chat, joint=joint)
 
     def text_of(self, ids: Sequence[int]) -> str:
         """The text of generated tokens; "" where the profile has no tokenizer."""
-        return self._tokenizer.decode(ids) if ids and self._settings is not None else ""
+        known = self._settings is not None and self._special is None
+        return self._tokenizer.decode(ids) if ids and known else ""
 
     def fitting_chunks(self, chunks: Sequence[Chunk]) -> list[Chunk]:
         """As many of the chunks, in their order, as the related budget holds; a chunk is whole or left out."""
@@ -291,6 +337,17 @@ class PromptBuilder:
             edge -= 1
             tail = pieces[ids[edge]] + tail
         return edge
+
+
+def _in_characters(text: TextSettings) -> PromptSettings:
+    """Settings of a prompt whose tokens are characters."""
+    return PromptSettings(
+        tokenizer=Path(),
+        budget=text.budget * CHARACTERS_PER_TOKEN,
+        suffix_budget=text.suffix_budget * CHARACTERS_PER_TOKEN,
+        heal=text.heal,
+        max_tokens=text.max_tokens,
+    )
 
 
 def _begins_a_character(data: bytes) -> bool:

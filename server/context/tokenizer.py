@@ -8,9 +8,11 @@ special tokens as text. Markers are put into prompts by id instead.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from server.errors import DflashError
 
@@ -40,11 +42,17 @@ class PromptTokenizer:
     for the embedded tokenizer they are six control characters and what is not UTF-8 or unassigned).
     """
 
-    def __init__(self, tokenizer: Any, token_bytes: list[bytes]) -> None:
+    def __init__(self, tokenizer: Any, token_bytes: Sequence[bytes]) -> None:
         self._tokenizer = tokenizer
         self.token_bytes = token_bytes
-        self.longest_token = max(map(len, token_bytes))  # bytes
-        self.missing_bytes = frozenset(range(0x100)) - {piece[0] for piece in token_bytes if len(piece) == 1}
+
+    @cached_property
+    def longest_token(self) -> int:
+        return max(map(len, self.token_bytes))
+
+    @cached_property
+    def missing_bytes(self) -> frozenset[int]:
+        return frozenset(range(0x100)) - {piece[0] for piece in self.token_bytes if len(piece) == 1}
 
     @classmethod
     def from_file(cls, path: Path) -> PromptTokenizer:
@@ -78,6 +86,34 @@ class PromptTokenizer:
         size = len(self.token_bytes)
         joined = b"".join(self.token_bytes[id] for id in ids if 0 <= id < size)
         return joined.decode("utf-8", errors="replace")
+
+
+class CharacterTokenizer(PromptTokenizer):
+    """For engines that are sent text: a token is a character, so that sizes can be told without their tokenizer."""
+
+    def __init__(self) -> None:
+        super().__init__(None, _Characters())
+        self.longest_token = 4
+        self.missing_bytes = frozenset()
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(each) for each in text.encode("utf-8", errors="replace").decode("utf-8")]
+
+
+class _Characters(Sequence[bytes]):
+    """The bytes of each character, by its number."""
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, place: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        return chr(place).encode("utf-8", errors="replace")
+
+    def __len__(self) -> int:
+        return sys.maxunicode + 1
 
 
 class _NotByteLevel(Exception):

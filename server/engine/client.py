@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
-import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import replace
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, NoReturn
-from urllib.parse import urlsplit
 
 import httpx
 
-from server.engine.completion_body import write_completion_body, write_plain_body
+from server.engine.completion_body import write_completion_body
+from server.engine.dialects import abort_request, stop_strings, write_request
+from server.engine.left_behind import LeftBehind
 from server.engine.protocol import (
     BadRequest,
     CompletionChunk,
     CompletionRequest,
     CompletionSummary,
     Endpoint,
+    EngineBusy,
     EngineError,
     EngineHealth,
     EngineLoading,
     EngineStalled,
     EngineUnavailable,
 )
+from server.engine.retry import with_retries
 from server.engine.sse import EventParser
+from server.engine.tally import BUSY, Tally, one_line
+from server.engine.transport import CONNECT_S, open_connections
 
 __all__ = [
     "BadRequest",
@@ -35,6 +42,7 @@ __all__ = [
     "CompletionStream",
     "CompletionSummary",
     "Endpoint",
+    "EngineBusy",
     "EngineClient",
     "EngineError",
     "EngineHealth",
@@ -43,41 +51,31 @@ __all__ = [
     "EngineUnavailable",
 ]
 
-CONNECT_S = 2.0
 STALL_S = 15.0  # a stream that says nothing for so long is given up; ours says so while it works
-SHORT_S = 5.0  # health, models, metrics
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LAST_BYTES_S = 0.2  # to read the end of an answer that is whole, so that its connection can be used again
+NO_SUCH_PATH = (404, 405, 501)
 
 
 class EngineClient:
-    """One engine. Belongs to one event loop; close it with `aclose()`."""
+    """One engine. Belongs to one event loop; close it with `aclose()`.
+
+    retried: how often another engine was asked again. left_behind: what it may still generate for nobody.
+    """
 
     def __init__(self, endpoint: Endpoint, *, stall_s: float = STALL_S) -> None:
         self.endpoint = endpoint
+        self.retried = 0
+        self.left_behind = LeftBehind()
         self._models: list[str] | None = None
-        headers = {} if endpoint.token is None else {"Authorization": f"Bearer {endpoint.token}"}
-        path = endpoint.address.removeprefix("unix:")
-        local = path != endpoint.address
-        base = "http://engine" if local else endpoint.address.rstrip("/")
-        parts = urlsplit(base)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise EngineError(f"not an engine address: {endpoint.address}")
-        # A remote address is often given with OpenAI's own base path.
-        base = base.removesuffix("/v1")
-        self._http = httpx.AsyncClient(
-            base_url=base,
-            headers=headers,
-            transport=httpx.AsyncHTTPTransport(uds=path, verify=False) if local else None,
-            timeout=httpx.Timeout(SHORT_S, connect=CONNECT_S),
-            # Reading the certificate store takes longer than a whole answer; only https needs it.
-            verify=parts.scheme == "https",
-            # The user's proxy must not see what goes to an engine on this machine.
-            trust_env=not local and parts.hostname not in LOOPBACK,
-        )
+        self._as_chat = endpoint.api == "chat"
+        self._http = open_connections(endpoint)
         self._stream_timeout = httpx.Timeout(stall_s, connect=CONNECT_S)
+        self._aborting: set[asyncio.Task[None]] = set()
 
     async def aclose(self) -> None:
         """Close all connections; streams that run are cancelled at the engine."""
+        if self._aborting:
+            await asyncio.wait(self._aborting, timeout=CONNECT_S)
         await self._http.aclose()
 
     def stream(self, request: CompletionRequest) -> CompletionStream:
@@ -91,13 +89,13 @@ class EngineClient:
     async def health(self) -> EngineHealth:
         """The engine's state. An engine that is not ours is ready when it lists its models."""
         response = await self._get("/health")
-        if response.status_code == 200 and self.endpoint.dialect == "dflash":
+        if response.status_code == 200 and self.endpoint.is_ours:
             try:
                 return EngineHealth.from_json(response.json())
             except (ValueError, TypeError, AttributeError):
                 pass
-        models = await self.models()
-        return EngineHealth(state="ready", target=", ".join(models), device="remote", kind="remote")
+        target = self.endpoint.model or ", ".join(await self.models())
+        return EngineHealth(state="ready", target=target, device="remote", kind="remote")
 
     async def models(self) -> list[str]:
         """Names of the models it serves."""
@@ -117,15 +115,32 @@ class EngineClient:
         return response.text
 
     async def cancel(self, request_id: str) -> None:
-        """End a running request before its next round. Harmless when it has ended."""
+        """End a running request of an engine of ours before its next round. Harmless when it has ended."""
         await self._change(request_id, {"cancel": True})
 
     async def set_priority(self, request_id: str, priority: int) -> None:
         """Move a running request in the queue. Harmless when it has ended."""
         await self._change(request_id, {"priority": priority})
 
+    def give_up(self, request_id: str, tokens_to_go: int) -> None:
+        """A request to another engine is no longer wanted: its connection is closed, and the engine is told."""
+        self.left_behind.left(tokens_to_go)
+        abort = abort_request(self.endpoint.dialect, request_id)
+        if abort is not None:
+            task = asyncio.get_running_loop().create_task(self._abort(*abort), name="abort")
+            self._aborting.add(task)
+            task.add_done_callback(self._aborting.discard)
+
+    async def _abort(self, path: str, body: dict[str, Any]) -> None:
+        try:
+            response = await self._http.post(path, json=body)
+        except (httpx.HTTPError, RuntimeError):  # RuntimeError: the client was closed meanwhile
+            self.left_behind.unheard += 1
+        else:
+            self.left_behind.unheard += response.status_code != 200
+
     async def _change(self, request_id: str, change: dict[str, Any]) -> None:
-        if self.endpoint.dialect != "dflash":
+        if not self.endpoint.is_ours:
             return
         try:
             response = await self._http.post(f"/v1/requests/{request_id}", json=change)
@@ -140,13 +155,41 @@ class EngineClient:
         except httpx.HTTPError as error:
             self.unavailable(error)
 
-    async def send(self, request: CompletionRequest) -> httpx.Response:
-        """Post a completion and wait for the answer's head; the stream closes it."""
-        if self.endpoint.dialect == "dflash":
-            body = write_completion_body(request)
-        else:
-            body = await self._foreign_body(request)
-        outgoing = self._http.build_request("POST", "/v1/completions", json=body, timeout=self._stream_timeout)
+    async def send(
+        self, request: CompletionRequest, request_id: str, running: Callable[[bool], None]
+    ) -> tuple[httpx.Response, Tally]:
+        """Post a completion and wait for the answer's head; the stream closes it.
+
+        running: hears whether another engine may be at work on it, from now on.
+        """
+        if self.endpoint.is_ours:
+            return await self._post("/v1/completions", write_completion_body(request)), Tally()
+
+        async def ask() -> tuple[httpx.Response, Tally]:
+            path, body = write_request(request, self.endpoint.dialect, model, request_id, as_chat=self._as_chat)
+            tally = Tally(stop_strings(request, as_chat=self._as_chat), request.joint)
+            running(True)
+            try:
+                return await self._post(path, body), tally
+            except EngineError:
+                running(False)  # refused, or not there
+                raise
+
+        def retried() -> None:
+            self.retried += 1
+
+        model = await self._model(retried)
+        await self.left_behind.room()
+        try:
+            return await with_retries(ask, retried)
+        except _NoSuchPath as error:
+            if self._as_chat or request.chat is None or self.endpoint.api == "completions":
+                raise BadRequest(str(error)) from error
+        self._as_chat = True
+        return await with_retries(ask, retried)
+
+    async def _post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        outgoing = self._http.build_request("POST", path, json=body, timeout=self._stream_timeout)
         try:
             response = await self._http.send(outgoing, stream=True)
         except httpx.HTTPError as error:
@@ -158,20 +201,17 @@ class EngineClient:
                 await response.aclose()
         return response
 
-    async def _foreign_body(self, request: CompletionRequest) -> dict[str, Any]:
-        """OpenAI's fields only. Healing text goes back to the prompt's end, where it came from."""
-        if request.heal:
-            if not isinstance(request.prompt, str):
-                raise BadRequest("this engine cannot heal a prompt of token ids")
-            request = replace(request, prompt=request.prompt + request.heal)
-        body = write_plain_body(request)
-        # Others refuse 0; one token warms their prefix cache as well.
-        body["max_tokens"] = max(1, request.max_tokens)
-        if self._models is None:
-            self._models = await self.models()
-        if self._models:
-            body["model"] = self._models[0]
-        return body
+    async def _model(self, retried: Callable[[], None]) -> str:
+        if self.endpoint.model is not None:
+            return self.endpoint.model
+        if not self._models:
+            try:
+                self._models = await with_retries(self.models, retried)
+            except _NoSuchPath:
+                self._models = []
+        if not self._models:
+            raise EngineError(f"{self.endpoint.address} lists no model: name one in the profile")
+        return self._models[0]
 
     def unavailable(self, error: httpx.HTTPError) -> NoReturn:
         """Raise what a failed connection means to the user."""
@@ -180,14 +220,16 @@ class EngineClient:
             raise EngineStalled(f"the engine at {address} has stopped answering") from error
         if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
             raise EngineUnavailable(f"the engine at {address} broke off its answer") from error
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise EngineError(f"this system does not trust the certificate of {address}") from error
         raise EngineUnavailable(f"no engine answers at {address}") from error
 
 
 class CompletionStream:
     """One running completion: async context manager and async iterator of chunks, one a round.
 
-    `summary` is there after the last chunk, `request_id` and `sent_at` (time.monotonic) after entering.
-    Leaving it early closes the connection, which cancels the request at the engine.
+    `summary` is there after the last chunk, `request_id` after entering. Leaving it early closes the
+    connection, which cancels the request at the engine.
     """
 
     def __init__(self, client: EngineClient, request: CompletionRequest) -> None:
@@ -195,12 +237,21 @@ class CompletionStream:
         self._request = request
         self._response: httpx.Response | None = None
         self._chunks: AsyncGenerator[CompletionChunk] | None = None
+        self._tally = Tally()
+        self._is_running = False  # at another engine, as far as we know
         self.request_id: str | None = None
         self.summary: CompletionSummary | None = None
 
     async def __aenter__(self) -> CompletionStream:
-        self._response = await self._client.send(self._request)
-        self.request_id = self._response.headers.get("x-request-id")
+        ours = self._client.endpoint.is_ours
+        self.request_id = secrets.token_hex(16)
+        try:
+            self._response, self._tally = await self._client.send(self._request, self.request_id, self._note_running)
+        except asyncio.CancelledError:
+            self._give_up()
+            raise
+        if ours:
+            self.request_id = self._response.headers.get("x-request-id")
         self._chunks = self._read(self._response)
         return self
 
@@ -214,6 +265,7 @@ class CompletionStream:
             await self._chunks.aclose()
         if self._response is not None:
             await self._response.aclose()
+        self._give_up()
 
     def __aiter__(self) -> AsyncIterator[CompletionChunk]:
         return self
@@ -224,97 +276,89 @@ class CompletionStream:
         return await anext(self._chunks)
 
     async def cancel(self) -> None:
-        """End it at the engine before its next round; the summary still arrives, with finish "cancelled"."""
-        if self.request_id is not None:
-            await self._client.cancel(self.request_id)
+        """End it at the engine before its next round; the summary has finish "cancelled".
+
+        An engine of ours still sends it. To another the connection is closed, and what it said by then is summed up.
+        """
+        if self._client.endpoint.is_ours:
+            if self.request_id is not None:
+                await self._client.cancel(self.request_id)
+        elif self._chunks is not None and self._response is not None:
+            await self._chunks.aclose()
+            await self._response.aclose()
+            self.summary = self.summary or self._tally.summary(cancelled=True)
+            self._give_up()
 
     async def set_priority(self, priority: int) -> None:
         """Move it in the engine's queue: 0 interactive, 1 ordinary, 2 warm-up and speculation."""
         if self.request_id is not None:
             await self._client.set_priority(self.request_id, priority)
 
+    def _note_running(self, running: bool) -> None:
+        self._is_running = running
+
+    def _give_up(self) -> None:
+        if self._is_running and self.request_id is not None:
+            self._is_running = False
+            self._client.give_up(self.request_id, max(0, self._request.max_tokens - self._tally.tokens))
+
     async def _read(self, response: httpx.Response) -> AsyncGenerator[CompletionChunk]:
-        events = EventParser()
-        tally = _Tally()
+        tally = self._tally
+        body = response.aiter_bytes()
         try:
-            async for part in response.aiter_bytes():
-                for data in events.feed(part):
-                    if data == "[DONE]":
-                        self.summary = tally.summary()
-                        return
-                    chunk = tally.add(_json_object(data))
-                    # Another engine has no way to only prefill: what it said is not wanted.
-                    if chunk is not None and self._request.max_tokens > 0:
-                        yield chunk
+            async for data in _events(body):
+                if data == "[DONE]":
+                    break
+                chunk = tally.add(_json_object(data))
+                # Another engine has no way to only prefill: what it said is not wanted.
+                if chunk is not None and self._request.max_tokens > 0:
+                    yield chunk
+                if tally.stopped:
+                    break
+            # Not every engine sends [DONE], but each says why it finished.
+            self.summary = tally.summary()
+            rest = tally.rest()
+            if rest is not None and self._request.max_tokens > 0:
+                yield rest
         except httpx.HTTPError as error:
+            self._is_running = False
             self._client.unavailable(error)
-        # Not every engine sends [DONE], but each says why it finished.
-        self.summary = tally.summary()
+        except EngineError:
+            self._is_running = False
+            raise
+        if not tally.stopped:
+            self._is_running = False
+            await _read_to_end(body)
+            self._note_speed(self.summary)
+
+    def _note_speed(self, summary: CompletionSummary) -> None:
+        if summary.completion_tokens and summary.decode_ms:
+            self._client.left_behind.measured(summary.decode_ms / 1000 / summary.completion_tokens)
 
 
-class _Tally:
-    """What the chunks of one stream add up to."""
+class _NoSuchPath(BadRequest):
+    """The engine does not serve this path at all."""
 
-    def __init__(self) -> None:
-        self._begun = time.monotonic()
-        self._rounds = 0
-        self._finish: str | None = None
-        self._usage: dict[str, Any] = {}
-        self._extension: dict[str, Any] = {}
 
-    def add(self, event: dict[str, Any]) -> CompletionChunk | None:
-        """The chunk that an event carries, or None when it carries no text and was no round."""
-        if "error" in event:
-            error = event["error"]
-            message = error.get("message") if isinstance(error, dict) else error
-            raise EngineError(_one_line(message) or "the engine failed without saying why")
-        try:
-            self._usage = event.get("usage") or self._usage
-            extension = event.get("dflash") or {}
-            choices = event.get("choices") or []
-            choice = choices[0] if choices else {}
-            self._finish = choice.get("finish_reason") or self._finish
-            text = choice.get("text") or ""
-            if "finish" in extension:
-                self._extension = extension
-                return CompletionChunk(text) if text else None
-            ids = extension.get("token_ids") or choice.get("token_ids") or ()
-            if not text and not ids:
-                return None
-            self._rounds += 1
-            return CompletionChunk(
-                text, int(extension.get("accepted", 0)), int(extension.get("drafted", 0)), tuple(ids)
-            )
-        except (AttributeError, TypeError, ValueError, IndexError, KeyError) as error:
-            raise EngineError("the engine's answer has another shape than a completion chunk") from error
+async def _events(body: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    events = EventParser()
+    async for part in body:
+        for data in events.feed(part):
+            yield data
 
-    def summary(self) -> CompletionSummary:
-        """The engine's own summary, or what another engine's stream tells; EngineError when it broke off."""
-        if self._finish is None:
-            raise EngineError("the engine's answer broke off")
-        tokens = int(self._usage.get("completion_tokens") or 0)
-        rounds = int(self._extension.get("rounds", self._rounds))
-        prompt = int(self._usage.get("prompt_tokens") or 0)
-        details = self._usage.get("prompt_tokens_details") or {}
-        reused = int(self._extension.get("reused_tokens", details.get("cached_tokens") or 0))
-        elapsed_ms = (time.monotonic() - self._begun) * 1000
-        return CompletionSummary(
-            finish=str(self._extension.get("finish", self._finish)),
-            rounds=rounds,
-            acceptance_length=float(self._extension.get("acceptance_length", tokens / rounds if rounds else 0.0)),
-            prompt_tokens=prompt,
-            completion_tokens=tokens,
-            prefill_tokens=int(self._extension.get("prefill_tokens", prompt - reused)),
-            reused_tokens=reused,
-            prefill_ms=float(self._extension.get("prefill_ms", 0.0)),
-            decode_ms=float(self._extension.get("decode_ms", elapsed_ms)),
-        )
+
+async def _read_to_end(body: AsyncIterator[bytes]) -> None:
+    """Read what comes after the last event: a connection whose answer was not read to its end is closed."""
+    with contextlib.suppress(httpx.HTTPError, TimeoutError):
+        async with asyncio.timeout(LAST_BYTES_S):
+            async for _ in body:
+                pass
 
 
 def _json_object(data: str) -> dict[str, Any]:
     try:
         found = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EngineError("the engine's answer is not JSON") from error
     if not isinstance(found, dict):
         raise EngineError("the engine's answer is not a JSON object")
@@ -327,16 +371,31 @@ async def _refuse(response: httpx.Response) -> NoReturn:
     with contextlib.suppress(EngineError, httpx.HTTPError):
         body = _json_object((await response.aread()).decode("utf-8", "replace"))
     error = body.get("error", body)
-    message = _one_line(error.get("message") or error.get("detail") if isinstance(error, dict) else error)
-    health = body.get("health")
-    if response.status_code == 503 and isinstance(health, dict) and health.get("state") == "loading":
+    message = one_line(error.get("message") or error.get("detail") if isinstance(error, dict) else error)
+    health, status = body.get("health"), response.status_code
+    if status == 503 and isinstance(health, dict) and health.get("state") == "loading":
         raise EngineLoading(EngineHealth.from_json(health))
-    if response.status_code in (401, 403):
+    if status in BUSY:
+        raise EngineBusy(message or f"the engine is busy ({status})", _retry_after(response))
+    if status in (401, 403):
         raise EngineError(message or "the engine refuses the token")
-    if 400 <= response.status_code < 500:
-        raise BadRequest(message or f"the engine refuses the request ({response.status_code})")
-    raise EngineError(message or f"the engine failed ({response.status_code})")
+    if status in NO_SUCH_PATH:
+        raise _NoSuchPath(message or f"the engine refuses the request ({status})")
+    if 300 <= status < 400:
+        raise EngineError(f"the engine's address leads elsewhere ({status}), which is not followed")
+    if 400 <= status < 500:
+        raise BadRequest(message or f"the engine refuses the request ({status})")
+    raise EngineError(message or f"the engine failed ({status})")
 
 
-def _one_line(message: object) -> str:
-    return " ".join(str(message).split()) if message else ""
+def _retry_after(response: httpx.Response) -> float | None:
+    """Seconds that the engine asks to wait, also where it names a time by its own clock; None when it does not."""
+    said = response.headers.get("retry-after", "")
+    if said.isascii() and said.isdigit():
+        return float(said[:6])
+    try:
+        until = parsedate_to_datetime(said)
+        now = parsedate_to_datetime(response.headers["date"]) if "date" in response.headers else datetime.now(UTC)
+        return max(0.0, (until - now).total_seconds())
+    except (ValueError, TypeError):
+        return None

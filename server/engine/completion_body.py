@@ -74,7 +74,7 @@ def write_completion_body(request: CompletionRequest) -> dict[str, Any]:
         "session": request.session,
         "client": request.client,
         "priority": request.priority or None,
-        "heal": _whole(request.heal) or None,
+        "heal": whole(request.heal) or None,
     }
     extension = {key: value for key, value in extension.items() if value is not None}
     if extension:
@@ -86,7 +86,7 @@ def write_plain_body(request: CompletionRequest) -> dict[str, Any]:
     """The body in OpenAI's fields alone, streaming."""
     prompt = request.prompt
     body: dict[str, Any] = {
-        "prompt": _whole(prompt) if isinstance(prompt, str) else prompt,
+        "prompt": whole(prompt) if isinstance(prompt, str) else prompt,
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
         "stream": True,
@@ -97,13 +97,13 @@ def write_plain_body(request: CompletionRequest) -> dict[str, Any]:
     if request.seed is not None:
         body["seed"] = request.seed
     if request.stop:
-        body["stop"] = [_whole(text) for text in request.stop]
+        body["stop"] = [whole(text) for text in request.stop]
     if request.stop_token_ids:
         body["stop_token_ids"] = list(request.stop_token_ids)
     return body
 
 
-def _whole(text: str) -> str:
+def whole(text: str) -> str:
     """The text with "?" for half a surrogate pair, which an editor can send but UTF-8 cannot hold."""
     return text.encode("utf-8", errors="replace").decode("utf-8")
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from server import __version__
 from server.engine.client import EngineClient
-from server.engine.protocol import Endpoint, EngineError, EngineHealth, EngineStalled, EngineUnavailable
+from server.engine.protocol import EngineError, EngineHealth, EngineStalled, EngineUnavailable
+from server.engine.remote import remote_endpoint
 from server.engine.threads import engine_environment
 from server.engine.whereabouts import ALREADY_RUNS, EngineFiles, EngineRecord, endpoint_of
 from server.profiles import Profile
@@ -43,7 +44,7 @@ async def ensure_engine(
     without any progress, since a large model loads for minutes. EngineError says in one line why not.
     """
     if profile.engine.kind == "remote":
-        return EngineClient(_remote_endpoint(profile))
+        return EngineClient(remote_endpoint(profile))
     files = EngineFiles.of(profile)
     client, health = await _reach(files)
     if client is not None and health is not None and _must_be_replaced(health, files):
@@ -92,7 +93,7 @@ async def _loaded(
 async def running_engine(profile: Profile) -> EngineClient | None:
     """A client of the profile's engine if one answers; never starts one."""
     if profile.engine.kind == "remote":
-        client = EngineClient(_remote_endpoint(profile))
+        client = EngineClient(remote_endpoint(profile))
         try:
             await client.health()
         except EngineError:
@@ -132,19 +133,6 @@ async def _has_ended(files: EngineFiles, record: EngineRecord, wait_s: float) ->
             return True  # another one has taken its place already
         await asyncio.sleep(POLL_S)
     return False
-
-
-def _remote_endpoint(profile: Profile) -> Endpoint:
-    engine = profile.engine
-    if engine.address is None:
-        raise EngineError(f"profile {profile.name}: a remote engine needs an address")
-    token = None
-    if engine.token_file is not None:
-        try:
-            token = engine.token_file.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise EngineError(f"cannot read the token file {engine.token_file}: {error.strerror}") from error
-    return Endpoint(engine.address, token, dialect="openai")
 
 
 async def _reach(files: EngineFiles) -> tuple[EngineClient, EngineHealth] | tuple[None, None]:

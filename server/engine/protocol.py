@@ -14,7 +14,9 @@ from server.errors import DflashError
 
 DraftMode = Literal["auto", "on", "off"]
 EngineState = Literal["loading", "ready", "degraded", "failed"]
-Dialect = Literal["dflash", "openai"]
+# "dflash" is ours; to the others only what they document is sent.
+Dialect = Literal["dflash", "openai", "sglang", "vllm"]
+Api = Literal["auto", "completions", "chat"]
 
 INTERACTIVE, ORDINARY, WARM_UP = 0, 1, 2
 
@@ -29,6 +31,14 @@ class EngineUnavailable(EngineError):
 
 class EngineStalled(EngineError):
     """The engine is there but says nothing."""
+
+
+class EngineBusy(EngineError):
+    """The engine, or what stands before it, takes no more now. retry_after_s: when it will, None where not said."""
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class EngineLoading(EngineError):
@@ -48,16 +58,34 @@ class BadRequest(EngineError):
 class Endpoint:
     """Where an engine answers: `unix:/path.sock`, `http://127.0.0.1:port`, or any http(s) URL.
 
-    `dialect` is "openai" for an engine that is not ours: no `dflash` field is sent to it.
+    dialect: another than "dflash" for an engine that is not ours: no `dflash` field is sent to it.
+    api: "auto" goes over to chat when completions are refused. model: None for the first that it lists.
+    proxy: what stands between, if anything does; the environment is not asked.
     """
 
     address: str
     token: str | None = None
     dialect: Dialect = "dflash"
+    api: Api = "auto"
+    model: str | None = None
+    proxy: str | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        return self.dialect == "dflash"
 
     def __repr__(self) -> str:
         secret = "None" if self.token is None else "'...'"
         return f"Endpoint(address={self.address!r}, token={secret}, dialect={self.dialect!r})"
+
+
+@dataclass(frozen=True)
+class Chat:
+    """The same prompt as a chat: a question, and how the answer begins before the prompt's text goes on."""
+
+    question: str
+    opening: str
+    closing: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +97,8 @@ class CompletionRequest:
     stop: texts at which the answer ends, themselves left out.
     heal: text that the first tokens must spell and that the answer leaves out.
     priority: 0 interactive (first), 1 ordinary, 2 warm-up and speculation (last).
+    chat: for engines that take no completions of raw text. joint: a character that was put into special strings
+    of the prompt so that they stay text, and that is taken out of the answer.
     """
 
     prompt: str | list[int]
@@ -84,6 +114,8 @@ class CompletionRequest:
     client: str | None = None
     priority: int = INTERACTIVE
     heal: str = ""
+    chat: Chat | None = None
+    joint: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,7 +139,7 @@ class CompletionSummary:
     """How a completion ended.
 
     finish: "eos", "stop", "length" or "cancelled" (another engine's "stop" stays "stop").
-    acceptance_length: tokens per round, the bonus token counted; 0.0 without a round.
+    acceptance_length: tokens per round, the bonus token counted; 0.0 without a round, or when not known.
     prefill_tokens, reused_tokens: prompt tokens computed now, and those taken from the session.
     prefill_ms, decode_ms: wall time at the engine, in milliseconds.
     """

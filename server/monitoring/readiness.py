@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from server import paths
+from server.engine.remote import token_problem
 from server.errors import DflashError
 from server.monitoring.device import Device, machine_memory
 from server.profiles import ModelSource, Profile, load_profile, own_profiles, shipped_profiles
@@ -79,8 +80,7 @@ def _reason(profile: Profile, weights: int | None, device: Device | None) -> str
     if profile.engine.kind == "replay":
         return _recording_reason(profile)
     if profile.engine.kind == "remote":
-        token = profile.engine.token_file
-        return f"its token file {token} does not exist" if token and not token.is_file() else ""
+        return token_problem(profile.engine.token_file, profile.engine.token_env) or _prompt_reason(profile)
     missing = next((name for name in NEEDED_PACKAGES if find_spec(name) is None), None)
     if missing:
         return f"the package {missing} is not installed"
@@ -127,7 +127,10 @@ def _draft_reason(profile: Profile) -> str:
 def _prompt_reason(profile: Profile) -> str:
     from server.context.tokenizer import PromptTokenizer
 
-    assert profile.prompt is not None
+    if profile.prompt is None:
+        return ""
+    if not profile.prompt.tokenizer.exists() and profile.engine.is_shared:
+        return f"its tokenizer is not at {profile.prompt.tokenizer}: copy the target's tokenizer.json there"
     try:
         PromptTokenizer.from_file(profile.prompt.tokenizer)
     except DflashError as error:

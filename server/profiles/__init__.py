@@ -1,7 +1,7 @@
 """Profiles: which target, draft, prompt format and engine serve a completion."""
 
 from server.profiles.loading import DEFAULT_PROFILE, ProfileError, load_profile, own_profiles, shipped_profiles
-from server.profiles.settings import EngineSettings, ModelSource, Profile, PromptSettings
+from server.profiles.settings import EngineSettings, ModelSource, Profile, PromptSettings, TextSettings
 
 __all__ = [
     "DEFAULT_PROFILE",
@@ -10,6 +10,7 @@ __all__ = [
     "Profile",
     "ProfileError",
     "PromptSettings",
+    "TextSettings",
     "load_profile",
     "own_profiles",
     "shipped_profiles",

@@ -21,6 +21,9 @@ from server.profiles.settings import (
     Profile,
     PromptFormat,
     PromptSettings,
+    RemoteApi,
+    RemoteDialect,
+    TextSettings,
 )
 
 SHIPPED = Path(__file__).resolve().parent
@@ -35,7 +38,12 @@ FORMAT_MARKERS = {
 }
 DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d{1,3})?")
 ADDRESS = re.compile(r"https?://[^/\s]+\S*|unix:/\S+")
+PROXY = re.compile(r"https?://[^/\s]+/?")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LARGEST_ID = 2**31 - 1
+SHARED_MAX_TOKENS = 64  # a request of a shared engine: so much at most runs on after a disconnect it has missed
+REMOTE_ONLY = ("dialect", "api", "model", "token_file", "token_env", "proxy", "fall_back")
 
 
 class ProfileError(DflashError):
@@ -66,7 +74,27 @@ def load_profile(name_or_path: str) -> Profile:
         raise ProfileError(f"profile {file} is not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
         raise ProfileError(f"profile {file} is not valid TOML: {error}") from error
-    return _profile(file, data)
+    return _profile(file, _with_base(file, data))
+
+
+def _with_base(file: Path, data: dict[str, Any]) -> dict[str, Any]:
+    """The profile's data over those of the shipped remote profile that it `extends`, table by table."""
+    base = data.pop("extends", None)
+    if base is None:
+        return data
+    shipped = SHIPPED / f"{base}.toml"
+    known = [name for name in shipped_profiles() if _is_remote(SHIPPED / f"{name}.toml")]
+    if base not in known:
+        raise ProfileError(f"profile {file}: extends must name a shipped remote profile, one of {', '.join(known)}")
+    merged = tomllib.loads(shipped.read_text(encoding="utf-8"))
+    for key, value in data.items():
+        both_tables = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = {**merged[key], **value} if both_tables else value
+    return merged
+
+
+def _is_remote(file: Path) -> bool:
+    return bool(tomllib.loads(file.read_text(encoding="utf-8")).get("engine", {}).get("kind") == "remote")
 
 
 def _own_dir() -> Path:
@@ -92,6 +120,7 @@ def _profile(file: Path, data: dict[str, Any]) -> Profile:
     top = _Table(file, "", data)
     engine = _engine(top.table("engine") or _Table(file, "engine", {}))
     target_table, draft_table, prompt_table = top.table("target"), top.table("draft"), top.table("prompt")
+    text_table = top.table("text")
     top.end()
     if engine.kind != "resident":
         for table in (target_table, draft_table):
@@ -99,6 +128,14 @@ def _profile(file: Path, data: dict[str, Any]) -> Profile:
                 table.fail(None, f"does not belong to kind = {engine.kind!r}: that engine has its own")
     if engine.kind == "replay" and prompt_table:
         prompt_table.fail(None, "does not belong to kind = 'replay': it is sent plain text")
+    if text_table and engine.kind != "remote":
+        text_table.fail(None, "belongs to kind = 'remote' only")
+    if text_table and prompt_table:
+        text_table.fail(None, "does not go with [prompt]: an engine is sent text or token ids")
+    if engine.kind == "remote" and not prompt_table and not text_table:
+        text_table = _Table(file, "text", {})
+    if prompt_table and engine.kind == "remote" and engine.api == "chat":
+        prompt_table.fail(None, "does not go with api = 'chat', which takes no token ids")
     if engine.kind == "resident" and not target_table:
         top.fail("target", "is missing: kind = 'resident' needs one")
     if engine.kind == "resident" and not prompt_table:
@@ -109,13 +146,16 @@ def _profile(file: Path, data: dict[str, Any]) -> Profile:
         engine=engine,
         target=_target(target_table) if target_table else None,
         draft=_draft(draft_table) if draft_table else None,
-        prompt=_prompt(prompt_table, engine.context) if prompt_table else None,
+        prompt=_prompt(prompt_table, engine) if prompt_table else None,
+        text=_text(text_table, engine.context) if text_table else None,
     )
 
 
 def _engine(table: _Table) -> EngineSettings:
     kind: EngineKind = table.choice("kind", get_args(EngineKind), "resident")
     dtype: Dtype = table.choice("dtype", get_args(Dtype), "auto")
+    dialect: RemoteDialect = table.choice("dialect", get_args(RemoteDialect), "openai")
+    api: RemoteApi = table.choice("api", get_args(RemoteApi), "auto")
     settings = EngineSettings(
         kind=kind,
         address=table.address("address"),
@@ -127,8 +167,20 @@ def _engine(table: _Table) -> EngineSettings:
         context=table.integer("context", 64, 2**24, 2048),
         idle_minutes=table.number("idle_minutes", 1e-3, 1e6, 30.0),
         recording=table.path("recording"),
+        dialect=dialect,
+        api=api,
+        model=table.text("model"),
+        token_env=table.text("token_env", VARIABLE, "the name of an environment variable"),
+        proxy=table.text("proxy", PROXY, "an http:// or https:// address"),
+        fall_back=table.text("fall_back"),
     )
     table.end()
+    if kind == "remote":
+        _check_remote(table, settings)
+    else:
+        for key in REMOTE_ONLY:
+            if table.has(key):
+                table.fail(key, "belongs to kind = 'remote' only")
     wanted = {"remote": "address", "replay": "recording"}
     for owner, key in wanted.items():
         given = getattr(settings, key) is not None
@@ -136,6 +188,40 @@ def _engine(table: _Table) -> EngineSettings:
             table.fail(key, f"is missing: kind = {kind!r} needs it")
         if kind != owner and given:
             table.fail(key, f"belongs to kind = {owner!r} only")
+    return settings
+
+
+def _check_remote(table: _Table, settings: EngineSettings) -> None:
+    """What the user's text and token must not be trusted to."""
+    address = settings.address or ""
+    if not address.startswith("unix:") and "@" in urlsplit(address).netloc:
+        table.fail("address", "must hold no user name or password: name a token_file or token_env")
+    if settings.token_file is not None and settings.token_env is not None:
+        table.fail("token_env", "does not go with token_file: the token comes from one of them")
+    if (settings.token_file or settings.token_env) and not keeps_a_token(address):
+        table.fail("address", "must be https:// where a token is sent, unless the engine is on this machine")
+    if settings.fall_back is not None and settings.fall_back not in {*shipped_profiles(), *own_profiles()}:
+        table.fail("fall_back", f"must name a profile, not {settings.fall_back!r}")
+
+
+def keeps_a_token(address: str) -> bool:
+    """Whether nobody between here and an engine's address can read a token: https, or this machine."""
+    if address.startswith("unix:"):
+        return True
+    parts = urlsplit(address)
+    return parts.scheme == "https" or parts.hostname in LOOPBACK
+
+
+def _text(table: _Table, context: int) -> TextSettings:
+    defaults = TextSettings()
+    settings = TextSettings(
+        budget=table.integer("budget", 16, context, min(defaults.budget, context // 2)),
+        suffix_budget=table.integer("suffix_budget", 0, context, min(defaults.suffix_budget, context // 8)),
+        max_tokens=table.integer("max_tokens", 1, SHARED_MAX_TOKENS, min(defaults.max_tokens, context // 8)),
+        heal=table.flag("heal", True),
+        special=table.texts("special"),
+    )
+    table.end()
     return settings
 
 
@@ -156,7 +242,9 @@ def _draft(table: _Table) -> ModelSource:
     return source
 
 
-def _prompt(table: _Table, context: int) -> PromptSettings:
+def _prompt(table: _Table, engine: EngineSettings) -> PromptSettings:
+    context = engine.context
+    most, usual = (SHARED_MAX_TOKENS, SHARED_MAX_TOKENS) if engine.is_shared else (context, 96)
     format: PromptFormat = table.choice("format", get_args(PromptFormat), "plain")
     settings = PromptSettings(
         tokenizer=table.needed_path("tokenizer"),
@@ -168,7 +256,7 @@ def _prompt(table: _Table, context: int) -> PromptSettings:
         head=table.flag("head", True),
         stop_ids=table.ids("stop_ids"),
         heal=table.flag("heal", True),
-        max_tokens=table.integer("max_tokens", 1, context, min(96, context)),
+        max_tokens=table.integer("max_tokens", 1, min(most, context), min(usual, context)),
     )
     table.end()
     for marker in FORMAT_MARKERS.get(format, ()):
@@ -199,6 +287,16 @@ class _Table:
         unknown = sorted(self._values.keys() - self._asked)
         if unknown:
             self.fail(unknown[0], f"is not a known key; known are {', '.join(sorted(self._asked))}")
+
+    def has(self, key: str) -> bool:
+        return key in self._values
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        values = self._get(key, list, "a list of texts") or []
+        for value in values:
+            if not isinstance(value, str) or not value:
+                self.fail(key, f"must hold texts, not {value!r}")
+        return tuple(values)
 
     def table(self, key: str) -> _Table | None:
         value = self._get(key, dict, "a table")

@@ -11,6 +11,9 @@ from typing import Literal
 
 EngineKind = Literal["resident", "remote", "replay"]
 Dtype = Literal["auto", "float32", "bfloat16"]
+# What an engine that is not ours understands beside OpenAI's own fields, and how it is asked to go on with text.
+RemoteDialect = Literal["openai", "sglang", "vllm"]
+RemoteApi = Literal["auto", "completions", "chat"]
 PromptFormat = Literal["plain", "suffix-prefix-middle", "prefix-suffix-middle", "repository", "chat", "auto"]
 
 
@@ -21,6 +24,11 @@ class EngineSettings:
     kind: "resident" is a process of ours, "remote" an address, "replay" recorded text without a model.
     threads: CPU threads, None for the engine's own choice. memory_limit: bytes. context: tokens.
     idle_minutes: a resident engine that nobody asks for this long ends.
+
+    Of a remote engine: dialect, what it understands beside OpenAI's fields. api: "auto" goes over to chat when
+    completions are refused. model: the name to ask for, None for the first that it lists. token_file, token_env:
+    a file, or the name of an environment variable, that holds its bearer token. proxy: what stands between,
+    since those of the environment are not used. fall_back: the profile that serves while it does not.
     """
 
     kind: EngineKind = "resident"
@@ -33,6 +41,17 @@ class EngineSettings:
     context: int = 2048
     idle_minutes: float = 30
     recording: Path | None = None
+    dialect: RemoteDialect = "openai"
+    api: RemoteApi = "auto"
+    model: str | None = None
+    token_env: str | None = None
+    proxy: str | None = None
+    fall_back: str | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others wait for the same engine, so that nothing is asked of it on suspicion."""
+        return self.kind == "remote"
 
 
 @dataclass(frozen=True)
@@ -70,8 +89,25 @@ class PromptSettings:
 
 
 @dataclass(frozen=True)
+class TextSettings:
+    """How a cursor position becomes text, for an engine that is sent no token ids. Sizes in tokens, roughly.
+
+    special: strings that are markers to its target, beside the usual ones; in user text they are broken up.
+    """
+
+    budget: int = 1024
+    suffix_budget: int = 256
+    max_tokens: int = 64
+    heal: bool = True
+    special: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Profile:
-    """One pair of target and draft with everything needed to serve it. prompt is None where text is sent."""
+    """One pair of target and draft with everything needed to serve it.
+
+    prompt: where token ids are sent. text: where text is; neither for a recording, which is sent plain text.
+    """
 
     name: str
     file: Path
@@ -79,6 +115,7 @@ class Profile:
     target: ModelSource | None
     draft: ModelSource | None
     prompt: PromptSettings | None
+    text: TextSettings | None = None
 
     @property
     def key(self) -> str:
