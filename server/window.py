@@ -43,7 +43,9 @@ class Window:
         self._say_status = say_status
         self._complain = complain
         self._status = Status()
-        self._service: CompletionService | None = None
+        self._own: CompletionService | None = None  # of the profile that was asked for
+        self._fall_back: CompletionService | None = None  # once that has failed, of the profile it names for then
+        self._falling_back: asyncio.Task[None] | None = None
         self._failure = ""  # why there is no service and never will be
         self._silence = ""  # why the last answer was empty
         self._snoozed_until = 0.0  # time.monotonic()
@@ -60,17 +62,31 @@ class Window:
         """Load what completions need and launch the engine, while the editor goes on."""
         try:
             # Imports and the tokenizer take half a second, in which no key must wait.
-            self._service = await asyncio.to_thread(_service, self)
+            self._own = await asyncio.to_thread(_service, self, self.settings.profile)
         except Exception as error:
             self._failure = str(error) if isinstance(error, DflashError) else _internal(error)
             self._complain(f"no completions: {self._failure}")
             self.tell()
             return
-        self._service.link.launch()
+        await self._begin(self._own)
+
+    async def _begin(self, service: CompletionService) -> None:
+        service.link.launch()
         for document in self.documents:
-            self._service.opened(document, path_in_workspace(document.uri, self.folders))
+            service.opened(document, path_in_workspace(document.uri, self.folders))
         self.tell()
-        await self._service.start()
+        await service.start()
+
+    @property
+    def _service(self) -> CompletionService | None:
+        """What completes now: the profile's own service, or the fall-back's while its engine is left alone."""
+        if self._own is not None and self._fall_back is not None and self._own.link.health.state == "failed":
+            return self._fall_back
+        return self._own
+
+    @property
+    def _services(self) -> list[CompletionService]:
+        return [service for service in (self._own, self._fall_back) if service is not None]
 
     def opened(self, uri: str) -> None:
         """A document was opened: what prompts show of it is made ready before the first key."""
@@ -116,6 +132,8 @@ class Window:
             return refusal
         if document.version != version:
             return SUPERSEDED
+        if self._own is not None and self._service is not self._own:
+            self._own.link.launch()  # looked for again, once its pause is over
         place, path = document.place(position), path_in_workspace(uri, self.folders)
         self._places[document.uri] = place
         from server.completion.request import CompletionOptions
@@ -175,8 +193,8 @@ class Window:
         if document is None:
             return
         self._places.pop(document.uri, None)
-        if self._service is not None:
-            self._service.closed(document.uri)
+        for service in self._services:
+            service.closed(document.uri)
 
     def accepted(self, uri: str) -> None:
         """A completion was accepted. Only counted, and only here."""
@@ -195,8 +213,8 @@ class Window:
     def configure(self, configuration: object) -> None:
         """What the client's configuration says, of which only what it switches off and excludes counts."""
         self._configuration = configuration
-        if self._service is not None:
-            self._service.exclude(self.settings.narrowed(configuration).exclude)
+        for service in self._services:
+            service.exclude(self.settings.narrowed(configuration).exclude)
 
     def snooze(self, seconds: float) -> None:
         """Offer nothing for so long; 0 ends it."""
@@ -204,23 +222,44 @@ class Window:
 
     async def set_profile(self, profile: str) -> None:
         """Serve from another profile from now on."""
-        service, self._service = self._service, None
-        if service is not None:
-            await service.aclose()
+        await self.aclose()
         self.settings = replace(self.settings, profile=profile)
         self._failure = ""
         await self.start()
 
     async def restart_engine(self) -> None:
-        if self._service is not None:
-            await self._service.link.restart()
+        for service in self._services:
+            await service.link.restart()
 
     async def aclose(self) -> None:
-        if self._service is not None:
-            await self._service.aclose()
+        if self._falling_back is not None:
+            self._falling_back.cancel()
+            self._falling_back = None
+        services, self._own, self._fall_back = self._services, None, None
+        for service in services:
+            await service.aclose()
 
-    def engine_failed(self, reason: str) -> None:
-        self._complain(f"no completions: {reason}")
+    def engine_failed(self, profile: str, reason: str) -> None:
+        """A profile's engine cannot be used: said once, with what completes instead."""
+        own = self._own
+        instead = own.profile.engine.fall_back if own is not None and own.profile.name == profile else None
+        if instead is None:
+            self._complain(f"no completions: {reason}")
+            return
+        self._complain(f"{reason}: profile {instead} completes until it answers")
+        if self._falling_back is None:
+            self._falling_back = asyncio.get_running_loop().create_task(self._fall(instead), name="fall back")
+
+    async def _fall(self, profile: str) -> None:
+        try:
+            self._fall_back = await asyncio.to_thread(_service, self, profile)
+            if self._fall_back.profile.engine.is_shared:
+                raise DflashError(f"profile {profile} is remote as well, and cannot stand in")
+        except Exception as error:
+            self._fall_back = None
+            self._complain(f"no completions: {str(error) if isinstance(error, DflashError) else _internal(error)}")
+            return
+        await self._begin(self._fall_back)
 
     def tell(self) -> None:
         """Say the status if it has changed."""
@@ -236,10 +275,13 @@ class Window:
             state = "failed" if self._failure else "loading"
             return Status(state, reason=self._failure or "starting", profile=self.settings.profile)
         health, pace = self._service.link.health, self._service.pace
+        silence = self._silence
+        if self._own is not None and self._service is not self._own:
+            silence = silence or f"instead of {self._own.profile.name}: {self._own.link.health.reason}"
         return Status(
             state=health.state,
             progress=health.progress,
-            reason=health.reason if health.state in ("loading", "failed") else self._silence or health.reason,
+            reason=health.reason if health.state in ("loading", "failed") else silence or health.reason,
             profile=self._service.profile.name,
             target=health.target,
             draft=health.draft,
@@ -264,7 +306,7 @@ def _internal(error: Exception) -> str:
     return f"internal error: {type(error).__name__}"
 
 
-def _service(window: Window) -> CompletionService:
+def _service(window: Window, name: str) -> CompletionService:
     from server.completion.engine_link import LinkListener
     from server.completion.service import CompletionService
     from server.context.open_documents import file_of
@@ -274,7 +316,10 @@ def _service(window: Window) -> CompletionService:
     folders = [folder for uri in window.folders if (folder := file_of(uri)) is not None]
     settings = window.settings.narrowed(window._configuration)
     workspace = Workspace(folders, settings.exclude, settings.exclude_by_language, indexed=True)
-    listener = LinkListener(changed=lambda health: window.tell(), failed=window.engine_failed)
-    service = CompletionService(load_profile(settings.profile), listener, on_pace=window.tell, workspace=workspace)
+    profile = load_profile(name)
+    listener = LinkListener(
+        changed=lambda health: window.tell(), failed=lambda reason: window.engine_failed(profile.name, reason)
+    )
+    service = CompletionService(profile, listener, on_pace=window.tell, workspace=workspace)
     service.context.documents.place_in_notebook = window.notebooks.place_of
     return service

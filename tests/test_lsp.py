@@ -345,7 +345,7 @@ async def test_a_mistake_of_ours_is_silence_with_a_reason_and_no_text_in_the_log
     window.documents.open(URI, "hunter2", "python", 1)
     service = CompletionService(load_profile("replay"))
     service.link.health = EngineHealth("ready")
-    monkeypatch.setattr(window, "_service", service)
+    monkeypatch.setattr(window, "_own", service)
     assert await window.complete(URI, Position(0, 0)) == []
     assert statuses[-1]["reason"] == "internal error: ValueError"
     assert "internal error: ValueError in" in caplog.text and "hunter2" not in caplog.text

@@ -270,7 +270,7 @@ async def test_cancelling_a_stream_leaves_a_summary_of_what_came() -> None:
         await client.aclose()
 
 
-@pytest.mark.parametrize("flavour", ["sglang", "vllm", "openai"])
+@pytest.mark.parametrize("flavour", ["sglang", "vllm"])
 async def test_of_a_thousand_cancelled_requests_none_runs_on(flavour: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # The ledger would, rightly, let only a few through at a time.
     monkeypatch.setattr(left_behind, "MOST", 10**6)
@@ -305,18 +305,25 @@ async def test_of_a_thousand_cancelled_requests_none_runs_on(flavour: Any, monke
 async def test_an_engine_that_misses_every_abort_has_few_left_behind() -> None:
     """As SGLang was reported to: neither the disconnect nor the abort has an effect."""
     async with scripted("sglang", deaf=True) as engine:
-        engine.default = Script(rounds=["x"] * 40, round_s=0.02)
+        engine.default = Script(rounds=["x"] * 60, round_s=0.5)  # zombies that outlive the test
         client = client_of(engine)
-        for _ in range(3 * MOST):
-            async with client.stream(CompletionRequest(prompt=IDS, max_tokens=64)) as stream:
-                async for _ in stream:
-                    break
-        assert client.left_behind.cancelled == 3 * MOST
-        await nothing_runs(engine)
+        for _ in range(20):
+            client.left_behind.measured(0.25)
+
+        async def giving_up() -> None:
+            for _ in range(3 * MOST):
+                async with client.stream(CompletionRequest(prompt=IDS, max_tokens=64)) as stream:
+                    async for _ in stream:
+                        break
+
+        task = asyncio.ensure_future(giving_up())
+        while len(engine.aborted) < MOST:
+            await asyncio.wait({task}, timeout=0.05)
+        await asyncio.wait({task}, timeout=0.3)
+        assert (engine.running, client.left_behind.cancelled, task.done()) == (MOST, MOST, False)
+        task.cancel()
+        await asyncio.wait({task})
         await client.aclose()
-    # Those that must have ended by now are few as well: the estimate is for all 64 tokens.
-    assert MOST <= engine.most_running <= MOST + 1
-    assert len(engine.aborted) == 3 * MOST
 
 
 def test_what_was_left_behind_is_forgotten_when_it_must_have_ended() -> None:

@@ -8,14 +8,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from server.engine.breaker import CircuitBreaker
 from server.engine.client import EngineClient
+from server.engine.engine_metrics import EngineLoad, MetricsReader
 from server.engine.launcher import ensure_engine, stop_engine
-from server.engine.protocol import EngineHealth
+from server.engine.protocol import EngineBusy, EngineError, EngineHealth
+from server.engine.retry import PATIENCE_S
 from server.errors import DflashError
 from server.profiles import Profile
 
-FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 60.0
+METRICS_EVERY_S = 5.0
+NO_METRICS_S = 300.0  # an engine that offers none is seldom asked
 HANGING_S = 1.0  # an engine that hangs hardly ends by itself
 
 
@@ -33,15 +36,21 @@ class EngineLink:
     Nothing runs on its own: an engine that was lost is launched again when the next completion asks.
     The pause between attempts doubles until a completion has succeeded, so that an engine that dies of
     each request is not started over and over.
+
+    A shared engine is not ours to start: it is left alone after failures in a row, and then asked for one token
+    before the user's text goes there again. load: what it says of itself, None while unknown.
     """
 
     def __init__(self, profile: Profile, listener: LinkListener) -> None:
         self._profile = profile
         self._listener = listener
         self._launching: asyncio.Task[None] | None = None
-        self._pause_s = 0.0
-        self._next_launch = 0.0  # time.monotonic()
+        self._breaker = CircuitBreaker()
         self._told = False
+        self._metrics = MetricsReader()
+        self._metrics_at = 0.0  # time.monotonic() before which they are not read again
+        self._reading: asyncio.Task[None] | None = None
+        self.load: EngineLoad | None = None
         self.client: EngineClient | None = None
         self.health = EngineHealth(state="loading", reason="starting", profile=profile.name)
 
@@ -54,7 +63,7 @@ class EngineLink:
 
     def launch(self) -> None:
         """Begin to connect, and to start the engine, unless that is under way or its pause is not over."""
-        if self.client is None and self._launching is None and time.monotonic() >= self._next_launch:
+        if self.client is None and self._launching is None and self._breaker.state != "open":
             self._launching = asyncio.get_running_loop().create_task(self._launch(), name="launch engine")
 
     async def connect(self) -> EngineClient:
@@ -63,12 +72,32 @@ class EngineLink:
             client = await ensure_engine(self._profile, on_health=self._hear_of_loading)
             try:
                 health = await client.health()
+                if self.is_shared and self._breaker.state == "half open":
+                    await client.probe()
             except BaseException:
                 await client.aclose()
                 raise
             self.client = client
             self._change(health)
         return self.client
+
+    @property
+    def is_shared(self) -> bool:
+        return self._profile.engine.is_shared
+
+    async def failed(self, client: EngineClient, error: EngineError) -> None:
+        """A completion failed at an engine that is not ours: after some in a row it is left alone for a while."""
+        if client is not self.client:
+            return
+        retry_after_s = error.retry_after_s if isinstance(error, EngineBusy) else None
+        if (retry_after_s or 0.0) > PATIENCE_S:
+            self._breaker.trip(retry_after_s)
+        elif not self._breaker.failed(retry_after_s):
+            return
+        self.client = None
+        self._change(replace(self.health, state="failed", progress=None, reason=str(error)))
+        self._tell(str(error))
+        await client.aclose()
 
     async def lost(self, client: EngineClient, reason: str, *, broke_off: bool = False) -> None:
         """The engine was not there for a completion: look again at once.
@@ -103,8 +132,13 @@ class EngineLink:
 
     def succeeded(self) -> None:
         """A completion came through: whatever happens next is a new trouble."""
-        self._pause_s = self._next_launch = 0.0
+        self._breaker.succeeded()
         self._told = False
+        client = self.client
+        if client is None or self._reading is not None or time.monotonic() < self._metrics_at:
+            return
+        if client.endpoint.dialect in ("sglang", "vllm"):
+            self._reading = asyncio.get_running_loop().create_task(self._read_metrics(client), name="metrics")
 
     async def restart(self) -> None:
         """Stop the engine, for all windows, and launch it again."""
@@ -117,6 +151,8 @@ class EngineLink:
 
     async def aclose(self) -> None:
         """Let go of the engine, which goes on for other windows."""
+        if self._reading is not None:
+            self._reading.cancel()
         if self._launching is not None:
             self._launching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -150,8 +186,18 @@ class EngineLink:
             self._listener.failed(reason)
 
     def _postpone(self) -> None:
-        self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s or FIRST_PAUSE_S)
-        self._next_launch = time.monotonic() + self._pause_s
+        self._breaker.trip()
+
+    async def _read_metrics(self, client: EngineClient) -> None:
+        """Once in a while, and only where they are offered."""
+        try:
+            self.load = self._metrics.read(await client.metrics())
+            self._metrics_at = time.monotonic() + (METRICS_EVERY_S if self.load else NO_METRICS_S)
+            self._listener.changed(self.health)
+        except DflashError:
+            self._metrics_at = time.monotonic() + NO_METRICS_S
+        finally:
+            self._reading = None
 
     def _hear_of_loading(self, health: EngineHealth) -> None:
         # Ready is told with the client in place: the first request after it must not find it missing.

@@ -79,7 +79,9 @@ class Recent:
         summary = generation.summary
         if summary is None or not summary.rounds:
             return False
-        self._runs.append((summary.completion_tokens, summary.rounds, summary.decode_ms / 1000))
+        # Without an acceptance length the engine has not told its rounds.
+        rounds = summary.rounds if summary.acceptance_length else 0
+        self._runs.append((summary.completion_tokens, rounds, summary.decode_ms / 1000))
         return True
 
     @property

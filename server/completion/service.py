@@ -74,7 +74,11 @@ class CompletionService:
 
     @property
     def pace(self) -> Pace:
-        return self.generations.recent.pace
+        pace, load = self.generations.recent.pace, self.link.load
+        if load is None or pace.acceptance_length:
+            return pace
+        # The engine does not tell it for each completion, but for all of them.
+        return replace(pace, acceptance_length=load.acceptance_length)
 
     async def complete(
         self,

@@ -18,6 +18,7 @@ from server.context.prompt import Prompt
 from server.engine.client import EngineClient
 from server.engine.protocol import (
     ORDINARY,
+    BadRequest,
     CompletionRequest,
     DraftMode,
     EngineError,
@@ -83,6 +84,10 @@ class Submission:
             except (EngineLoading, EngineUnavailable, EngineStalled) as error:
                 await self._lost(client, error, broke_off=bool(generation.rounds))
                 raise
+            except EngineError as error:
+                if self.link.is_shared and not isinstance(error, BadRequest):
+                    await self.link.failed(client, error)
+                raise
             self.link.succeeded()
             if generation.first_text_s is not None and not generation.speculative:
                 self.pacing.first_text(generation.first_text_s)
@@ -117,6 +122,9 @@ class Submission:
 
     async def _lost(self, client: EngineClient, error: EngineError, *, broke_off: bool) -> None:
         """The engine is not there, or says nothing: it is looked for again, and ended first if it hangs."""
+        if self.link.is_shared:
+            await self.link.failed(client, error)
+            return
         if isinstance(error, EngineStalled):
             await self.link.stalled(client, str(error))
             return

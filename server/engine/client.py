@@ -19,6 +19,7 @@ from server.engine.dialects import abort_request, stop_strings, write_request
 from server.engine.left_behind import LeftBehind
 from server.engine.protocol import (
     BadRequest,
+    Chat,
     CompletionChunk,
     CompletionRequest,
     CompletionSummary,
@@ -96,6 +97,13 @@ class EngineClient:
                 pass
         target = self.endpoint.model or ", ".join(await self.models())
         return EngineHealth(state="ready", target=target, device="remote", kind="remote")
+
+    async def probe(self) -> None:
+        """Whether it completes, asked with one token and no text of the user's. Raises EngineError when not."""
+        request = CompletionRequest(prompt="x =", max_tokens=1, chat=Chat("Say x.", "", "\n"))
+        async with self.stream(request) as stream:
+            async for _ in stream:
+                pass
 
     async def models(self) -> list[str]:
         """Names of the models it serves."""
