@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from server.completion.service import CompletionService
 
 LOG = logging.getLogger(__name__)
+SHARED_ENGINE = "(shared engine)"  # among the counts by language
 START_S = 2.0  # a new window's first requests wait so long for an engine that runs already
 SCHEMES = ("file", "untitled", *CELL_SCHEMES)  # others are views of something
 
@@ -207,8 +208,14 @@ class Window:
             self._service.acceptance.partly_accepted(uri, units)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """What became of completions, by language."""
-        return {} if self._service is None else self._service.acceptance.to_json()
+        """What became of completions, by language; of a shared engine also what was given up there."""
+        counts = {} if self._service is None else self._service.acceptance.to_json()
+        if self._own is not None and self._own.profile.engine.is_shared:
+            ledger = self._own.link.left_behind
+            counts |= {
+                SHARED_ENGINE: {"cancelled": ledger.cancelled, "tokens": ledger.tokens, "unheard": ledger.unheard}
+            }
+        return counts
 
     def configure(self, configuration: object) -> None:
         """What the client's configuration says, of which only what it switches off and excludes counts."""

@@ -78,13 +78,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     context.add_argument("--seed", type=int, default=1, metavar="N", help="which holes (default: %(default)s)")
     context.add_argument("--language", default="python", metavar="NAME", help="of these holes (default: %(default)s)")
     context.add_argument("--json", action="store_true", help="print one JSON object")
-    from server.cli import bench_keystrokes
+    from server.cli import bench_keystrokes, bench_load
 
     keystrokes = benches.add_parser("keystrokes", help=bench_keystrokes.__doc__, description=bench_keystrokes.__doc__)
     bench_keystrokes.add_arguments(keystrokes)
+    load = benches.add_parser("load", help=bench_load.__doc__, description=bench_load.__doc__)
+    bench_load.add_arguments(load)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.bench == "load":
+        from server.cli import bench_load
+
+        return bench_load.run(args)
     if args.bench == "keystrokes":
         from server.cli import bench_keystrokes
 

@@ -12,6 +12,7 @@ from server.engine.breaker import CircuitBreaker
 from server.engine.client import EngineClient
 from server.engine.engine_metrics import EngineLoad, MetricsReader
 from server.engine.launcher import ensure_engine, stop_engine
+from server.engine.left_behind import LeftBehind
 from server.engine.protocol import EngineBusy, EngineError, EngineHealth
 from server.engine.retry import PATIENCE_S
 from server.errors import DflashError
@@ -51,6 +52,7 @@ class EngineLink:
         self._metrics_at = 0.0  # time.monotonic() before which they are not read again
         self._reading: asyncio.Task[None] | None = None
         self.load: EngineLoad | None = None
+        self.left_behind = LeftBehind()
         self.client: EngineClient | None = None
         self.health = EngineHealth(state="loading", reason="starting", profile=profile.name)
 
@@ -70,6 +72,7 @@ class EngineLink:
         """The engine, once it is ready, whatever the pause. Raises EngineError when it cannot be."""
         if self.client is None:
             client = await ensure_engine(self._profile, on_health=self._hear_of_loading)
+            client.left_behind = self.left_behind  # goes on where the client before has ended
             try:
                 health = await client.health()
                 if self.is_shared and self._breaker.state == "half open":

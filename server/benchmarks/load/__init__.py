@@ -1,0 +1,1 @@
+"""How many developers one shared engine serves: recorded typing traces against an engine of known cost."""
