@@ -18,7 +18,7 @@ _USUAL = (
     r"<(?:start|end)_of_(?:turn|image)>|<unused\d{1,4}>",  # Gemma
     r"\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|IMG|PREFIX|SUFFIX|MIDDLE)\]",  # Mistral
     r"<</?SYS>>",
-    r"<(?:fim|file|repo|reponame|filename|gh|issue|jupyter|commit|empty)[-_a-z]*>",  # StarCoder, Granite
+    r"<(?:fim|file|repo|gh|issue|jupyter|commit|empty)[-_][-_a-z]+>|<(?:reponame|filename)>",  # StarCoder, Granite
     r"<(?:PRE|SUF|MID|EOT)>",  # Code Llama
     r"</?think>|</?tool_(?:call|response)>",
 )
