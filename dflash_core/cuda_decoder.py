@@ -221,15 +221,15 @@ class CudaDecoder(BlockDecoder):
         count = len(tokens)
         self._upload(session, count=count)
         self._host_prompt[:count] = torch.tensor(list(tokens))
-        self._prompt.copy_(self._host_prompt, non_blocking=True)
+        self._prompt[:count].copy_(self._host_prompt[:count], non_blocking=True)
+        if self._taken:
+            self._taken.record()
         if count <= MOST_ROWS:  # an edit: forced rows of a block
             rows = self.block_size if count <= self.block_size else MOST_ROWS
             self.graphs.run(f"forced {rows}", lambda: self._read_few(self._prompt[:rows], self._count))
         else:
             rows = next(size for size in CHUNKS if size >= count)
             self.graphs.run(f"prefill {rows}", lambda: self._read_many(rows))
-        if self._taken:
-            self._taken.record()
         session.commit(tokens)
 
     def _sampled_round(self, session: Session, width: int, choose: Choose) -> Round:
