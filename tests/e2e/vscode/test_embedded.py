@@ -27,8 +27,8 @@ def test_a_completion_of_the_embedded_pair_is_accepted_and_saved(
     run_server_command(site, "fetch", "embedded")
     settings = {**site.settings, "dflash.profile": "embedded"}
     site.wait_until_settings_count(lambda: site.code_server.machine_settings(settings))
+    file = edit("temperatures.py", HEAD.rstrip("\n"))
     try:
-        file = edit("temperatures.py", HEAD.rstrip("\n"))
         window.wait_for_status(r"DFlash: SmolLM2", limit_s=120)
         window.press("Enter")
         ghost = window.wait_for_whole_ghost(limit_s=90)
@@ -43,4 +43,5 @@ def test_a_completion_of_the_embedded_pair_is_accepted_and_saved(
         assert window.engine_page().locator("tr", has_text="acceptance length").count() == 1
     finally:
         site.wait_until_settings_count(lambda: site.code_server.machine_settings(site.settings))
+        window.open(file)  # the status stands beside a document
         window.wait_for_status("DFlash: (taped|replay)")
