@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check extension e2e e2e-figures clean
+.PHONY: demo test check extension e2e e2e-figures clean llama-cpp
 
 demo: $(READY)
 	@$(BIN)/dflash-lsp fetch embedded
@@ -38,6 +38,10 @@ e2e: $(READY) extension
 e2e-figures: $(READY) extension
 	tests/e2e/setup.sh
 	tests/e2e/run.sh --figures
+
+# Completions from llama-cpp-python's server, a real engine that is not ours; builds it the first time (minutes).
+llama-cpp: $(READY)
+	tests/e2e/llama_cpp.sh
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
