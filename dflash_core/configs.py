@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dflash_core.errors import CheckpointError, IncompatiblePairError
+from dflash_core.errors import CheckpointError, IncompatiblePairError, UnsupportedModelError
 
 Config = Mapping[str, Any]
 
@@ -114,19 +114,20 @@ _TARGET_FAMILIES: dict[str, dict[str, bool]] = {
 
 
 def target_spec(config: Config) -> TargetSpec:
-    """Reads a target's config.json. Raises CheckpointError for a family or option that the stack does not compute."""
+    """Reads a target's config.json. Raises UnsupportedModelError for a family or option that the
+    stack does not compute, else CheckpointError."""
     family = str(config.get("model_type", "?"))
     if family not in _TARGET_FAMILIES:
         known = ", ".join(_TARGET_FAMILIES)
-        raise CheckpointError(f"target: model_type {family!r} is not supported (supported: {known})")
+        raise UnsupportedModelError(f"target: model_type {family!r} is not supported (supported: {known})")
     if config.get("hidden_act", "silu") != "silu":
-        raise CheckpointError(f"target: hidden_act {config['hidden_act']!r} is not supported (only silu)")
+        raise UnsupportedModelError(f"target: hidden_act {config['hidden_act']!r} is not supported (only silu)")
     if config.get("mlp_bias"):
-        raise CheckpointError("target: mlp_bias is not supported")
+        raise UnsupportedModelError("target: mlp_bias is not supported")
     if config.get("attention_bias") and family != "qwen2":
-        raise CheckpointError(f"target: attention_bias is not supported for {family}")
+        raise UnsupportedModelError(f"target: attention_bias is not supported for {family}")
     if config.get("use_sliding_window"):
-        raise CheckpointError("target: sliding-window layers are not supported for this family")
+        raise UnsupportedModelError("target: sliding-window layers are not supported for this family")
     layer = _layer(config, **_TARGET_FAMILIES[family])
     eos = config.get("eos_token_id")
     return TargetSpec(

@@ -9,17 +9,20 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from dflash_core.block_decoder import BlockDecoder
 from dflash_core.checkpoints.draft import load_draft
 from dflash_core.checkpoints.target import load_target
 from dflash_core.draft import Draft
 from dflash_core.errors import DFlashError, RequestError
 from dflash_core.generation import Block, Generation, GenerationRequest
+from dflash_core.generic_target import GenericTarget
+from dflash_core.memory_ladder import LEAST_CONTEXT, Provision, is_out_of_memory, release_memory
 from dflash_core.policy import DraftPolicy, clock_for
 from dflash_core.runtime import decoder_for
 from dflash_core.sessions import Session, SessionPool
@@ -34,7 +37,8 @@ LoadProgress = Callable[[float, str], None]
 class EngineOptions:
     """device "auto": CUDA where there is one, else the CPU. dtype "auto": see `serving_dtype`. context: positions of
     one session. sessions: how many documents keep their keys and values, fewer where `memory_limit` (bytes, weights
-    and sessions together) does not hold so many. rotary_base: overrides the draft's own."""
+    and sessions together) does not hold so many; below one session the ladder of `memory_ladder` is taken.
+    rotary_base: overrides the draft's own."""
 
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -61,16 +65,30 @@ class Engine:
         *,
         context: int = 2048,
         sessions: int = 4,
+        memory_limit: int | None = None,
+        draft_lost: bool = False,
     ) -> None:
-        context = min(context, target.spec.max_positions)
-        self.decoder = decoder_for(target, draft, context)
-        self.policy = DraftPolicy(self.decoder.block_size, clock_for(target.device))
+        """Raises DFlashError when not even the foot of the memory ladder can be held.
+
+        draft_lost: there is a draft, but memory did not suffice to load it.
+        """
         self.vocabulary = vocabulary
-        self.sessions = SessionPool(target, draft, context=context, sessions=sessions)
         self._generations: list[Generation] = []
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._clock = itertools.count(1)
+        self._wanted = Provision(
+            sessions=sessions,
+            context=min(context, target.spec.max_positions),
+            draft=draft is not None or draft_lost,
+        )
+        held = replace(self._wanted, draft=draft is not None)
+        if memory_limit is not None:
+            held = _within(memory_limit, target, draft, held)
+            # Fewer sessions than asked for are what a limit is there for, and no trouble worth telling.
+            self._wanted = replace(self._wanted, sessions=held.sessions)
+        self._target, self._draft = target, draft
+        self._hold(held)
 
     @classmethod
     def load(
@@ -82,6 +100,22 @@ class Engine:
         progress: LoadProgress = lambda share, what: None,
     ) -> Engine:
         """Loads a pair and measures its round costs. Raises DFlashError with one line on any misfit."""
+        try:
+            return cls._load(target_path, draft_path, token_bytes, options, progress)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+        raise DFlashError("out of memory: the target and one short session do not fit")
+
+    @classmethod
+    def _load(
+        cls,
+        target_path: Path,
+        draft_path: Path | None,
+        token_bytes: Sequence[bytes],
+        options: EngineOptions,
+        progress: LoadProgress,
+    ) -> Engine:
         device = torch.device(
             ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
         )
@@ -90,17 +124,30 @@ class Engine:
             target_path, device=device, dtype=dtype, progress=lambda share: progress(share * 0.8, "target")
         )
         progress(0.8, "draft")
-        draft = load_draft(draft_path, target, rotary_base=options.rotary_base) if draft_path else None
+        draft = None
+        if draft_path is not None:
+            try:
+                draft = load_draft(draft_path, target, rotary_base=options.rotary_base)
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
         progress(0.9, "measuring")
-        sessions = _sessions_within(options, target, draft)
-        engine = cls(target, draft, Vocabulary(token_bytes), context=options.context, sessions=sessions)
+        engine = cls(
+            target,
+            draft,
+            Vocabulary(token_bytes),
+            context=options.context,
+            sessions=options.sessions,
+            memory_limit=options.memory_limit,
+            draft_lost=draft is None and draft_path is not None,
+        )
         engine.calibrate()
         progress(1.0, "ready")
         return engine
 
     def submit(self, request: GenerationRequest) -> Generation:
         """Queues a request; from any thread. Raises RequestError when it cannot be served."""
-        self.sessions.check(len(request.prompt))
+        self.sessions.check(len(request.prompt), self.shortfall)
         vocab_size = self.decoder.target.spec.vocab_size
         if not all(0 <= token < vocab_size for token in request.prompt):
             raise RequestError(f"the prompt holds a token outside the vocabulary of {vocab_size}")
@@ -116,25 +163,48 @@ class Engine:
         generation = self._next()
         if generation is None:
             return None
-        block = None
+        block, short_of_memory = None, False
         if generation.cancelled:
             generation.finish = "cancelled"
         else:
             generation.last_run = next(self._clock)
             try:
                 if generation.session is None:
+                    if not self.sessions.count:
+                        self._hold(self._held)
+                    # Again: the context may have been shrunk since it was submitted.
+                    self.sessions.check(len(generation.tokens) - 1, self.shortfall)
                     session = self.sessions.acquire(generation.request.session, generation.tokens)
                     generation.begin(session, self.vocabulary)
                 block = generation.run_unit(self.decoder, self.policy, self.vocabulary)
             except Exception as error:  # one request's failure must not end the engine
-                generation.error = str(error).splitlines()[0] if str(error) else type(error).__name__
-                generation.finish = "error"
+                short_of_memory = is_out_of_memory(error)
+                if not short_of_memory:
+                    generation.error = str(error).splitlines()[0] if str(error) else type(error).__name__
+                    generation.finish = "error"
+        if short_of_memory:
+            self._step_down(generation)
         if generation.finish is not None:
             self._end(generation)
         return Step(generation, block)
 
+    @property
+    def shortfall(self) -> str:
+        """What was given up for want of memory, in one line; "" when nothing was."""
+        return self._wanted.shortfall(self._held)
+
     def calibrate(self) -> None:
-        """Measures a round at every width, which also warms the kernels up."""
+        """Measures a round at every width, which also warms the kernels up. Takes the memory ladder where it must."""
+        while True:
+            try:
+                return self._calibrate()
+            except (MemoryError, RuntimeError) as error:
+                smaller = self._held.smaller()
+                if not is_out_of_memory(error) or smaller is None:
+                    raise
+            self._hold(smaller)
+
+    def _calibrate(self) -> None:
         session = self.sessions.acquire(None, [0])
         self.decoder.prepare(session, self.policy.widths)
         self.decoder.prefill(session, [0] * 64)
@@ -145,18 +215,69 @@ class Engine:
         self.sessions.release(session)
 
     def describe(self) -> dict[str, Any]:
-        """What is loaded and where, for health reports. memory_bytes: weights and sessions."""
+        """What is loaded and where, for health reports. memory_bytes: weights and sessions. degraded: `shortfall`."""
         target, draft = self.decoder.target, self.decoder.draft
+        slower = ", computed by transformers (the slower path)" if isinstance(target, GenericTarget) else ""
         return {
-            "target": f"{target.spec.family}, {len(target.spec.layers)} layers",
+            "target": f"{target.spec.family}, {len(target.spec.layers)} layers{slower}",
             "draft": f"DFlash, {len(draft.spec.layers)} layers, block {draft.spec.block_size}" if draft else None,
             "device": torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else "cpu",
             "dtype": str(target.dtype).removeprefix("torch."),
             "runtime": self.decoder.runtime,
             "context": self.sessions.context,
+            "sessions": self._held.sessions,
+            "degraded": self.shortfall,
             "memory_bytes": _weight_bytes(target, draft) + self.sessions.nbytes,
             "round_ms": {width: round(ms, 2) for width, ms in self.policy.round_ms.items()},
         }
+
+    def _hold(self, held: Provision | None) -> None:
+        """Makes decoder and sessions anew, one rung lower for each time that memory does not suffice.
+
+        Whoever had a session is suspended: what it held is read again. Raises DFlashError at the ladder's foot; the
+        engine then has no session, and tries again when one is wanted.
+        """
+        while held is not None:
+            self._let_go()
+            self._held = held
+            self._draft = self._draft if held.draft else None
+            try:
+                self.decoder = decoder_for(self._target, self._draft, held.context)
+                self.policy = DraftPolicy(self.decoder.block_size, clock_for(self._target.device))
+                self.sessions = SessionPool(self._target, self._draft, context=held.context, sessions=held.sessions)
+                return
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+            held = held.smaller()
+        raise DFlashError(f"out of memory: not even one session of {self._held.context} tokens fits")
+
+    def _let_go(self) -> None:
+        """Frees all sessions."""
+        with self._lock:
+            holders = [generation for generation in self._generations if generation.session is not None]
+        for generation in holders:
+            generation.suspend()
+        if hasattr(self, "sessions"):
+            self.sessions.clear()
+        self.decoder = BlockDecoder(self._target, None)  # its predecessor may hold buffers and graphs
+        release_memory()
+
+    def _step_down(self, generation: Generation) -> None:
+        """A unit of this generation failed for want of memory: gives up one thing, or else the request.
+
+        The unit runs again with the next step: nothing of it was committed.
+        """
+        smaller = self._held.smaller()
+        if smaller is None:
+            generation.error = f"out of memory, and nothing is left to give up; context is {self._held.context} tokens"
+            generation.finish = "error"
+        try:
+            # Also at the foot: what the failed unit left behind is freed with the old sessions.
+            self._hold(smaller or self._held)
+        except DFlashError as error:
+            generation.error = str(error)
+            generation.finish = "error"
 
     def _next(self) -> Generation | None:
         """The most urgent generation that can run: cancelled ones first, then priority, then whoever waited longest.
@@ -165,7 +286,7 @@ class Engine:
         """
         with self._lock:
             waiting = sorted(self._generations, key=lambda g: (not g.cancelled, g.priority, g.last_run, g.number))
-        room = self.sessions.has_free()
+        room = self.sessions.has_free() or not self.sessions.count
         for generation in waiting:
             if generation.cancelled or generation.session is not None or room:
                 return generation
@@ -194,16 +315,16 @@ def _weight_bytes(target: Target, draft: Draft | None) -> int:
     return sum(p.nbytes for module in (target, draft) if module for p in module.parameters())
 
 
-def _sessions_within(options: EngineOptions, target: Target, draft: Draft | None) -> int:
-    """How many sessions the memory limit holds beside the weights, at most the number asked for."""
-    if options.memory_limit is None:
-        return options.sessions
-    weights = _weight_bytes(target, draft)
-    one = Session(target, draft, options.context).nbytes
-    fitting = (options.memory_limit - weights) // one
-    if fitting < 1:
-        raise DFlashError(
-            f"memory_limit of {options.memory_limit >> 20} MB does not hold the weights ({weights >> 20} MB) "
-            f"and one session of {options.context} tokens ({one >> 20} MB)"
-        )
-    return min(options.sessions, fitting)
+def _within(limit: int, target: Target, draft: Draft | None, wanted: Provision) -> Provision:
+    """As much of what is wanted as the memory limit (bytes) holds beside the weights."""
+    held: Provision | None = wanted
+    while held is not None:
+        weights = _weight_bytes(target, draft if held.draft else None)
+        one = Session(target, draft if held.draft else None, held.context).nbytes
+        if (fitting := (limit - weights) // one) >= 1:
+            return replace(held, sessions=min(held.sessions, fitting))
+        held = replace(held, sessions=1).smaller()
+    raise DFlashError(
+        f"memory_limit of {limit >> 20} MB does not hold the weights ({weights >> 20} MB) "
+        f"and one session of {LEAST_CONTEXT} tokens ({one >> 20} MB)"
+    )

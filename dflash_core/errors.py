@@ -9,6 +9,10 @@ class CheckpointError(DFlashError):
     """A checkpoint is missing, damaged, or not of a kind that can be loaded; names the file and the tensor or key."""
 
 
+class UnsupportedModelError(CheckpointError):
+    """A sound checkpoint of a family, or with an option, that our own decoder stack does not compute."""
+
+
 class IncompatiblePairError(DFlashError):
     """A draft does not fit its target; names the property that differs."""
 

@@ -8,6 +8,7 @@ import torch
 
 from dflash_core.block_decoder import BlockDecoder
 from dflash_core.draft import Draft
+from dflash_core.generic_target import GenericTarget
 from dflash_core.target import Target
 
 MOST_BLOCK_ROWS = 16
@@ -38,6 +39,6 @@ def why_plain(target: Target, draft: Draft | None) -> str | None:
         return "the device is older than compute capability 8.0"
     if draft and draft.spec.block_size > MOST_BLOCK_ROWS:
         return f"the draft's block has more than {MOST_BLOCK_ROWS} rows"
-    if not isinstance(target, Target):
+    if isinstance(target, GenericTarget):
         return "the target runs by its own library"
     return None

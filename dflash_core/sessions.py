@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dflash_core.draft import Draft
 from dflash_core.errors import RequestError
+from dflash_core.generic_target import GenericCache, GenericTarget
 from dflash_core.kv_cache import CachedAttention, KVCache
 from dflash_core.target import Target
 
@@ -29,7 +31,12 @@ class Session:
         room = context + (draft.spec.block_size if draft else 1)
         self.context = context
         self.tokens: list[int] = []
-        self.target_cache = KVCache(target.spec.layers, 1, room, target.device, target.dtype)
+        self.device = target.device
+        self.target_cache: Any = (
+            target.new_cache(room)
+            if isinstance(target, GenericTarget)
+            else KVCache(target.spec.layers, 1, room, target.device, target.dtype)
+        )
         self.draft_cache = KVCache(draft.spec.layers, 1, room, target.device, target.dtype) if draft else None
         self.id: str | None = None
         self.busy = False
@@ -42,14 +49,15 @@ class Session:
 
     @property
     def nbytes(self) -> int:
-        return self.target_cache.nbytes + (self.draft_cache.nbytes if self.draft_cache else 0)
+        return int(self.target_cache.nbytes) + (self.draft_cache.nbytes if self.draft_cache else 0)
 
     def next_positions(self, count: int) -> Tensor:
         """Positions of the next `count` rows, [1, count]."""
-        device = self.target_cache.batch_rows.device
-        return torch.arange(self.length, self.length + count, device=device)[None]
+        return torch.arange(self.length, self.length + count, device=self.device)[None]
 
-    def target_attention(self, positions: Tensor) -> CachedAttention:
+    def target_attention(self, positions: Tensor) -> CachedAttention | GenericCache:
+        if isinstance(self.target_cache, GenericCache):
+            return self.target_cache
         return CachedAttention(self.target_cache, positions, self.length + positions.shape[1])
 
     def draft_attention(self, positions: Tensor) -> CachedAttention:
@@ -91,6 +99,14 @@ class SessionPool:
     def nbytes(self) -> int:
         return sum(session.nbytes for session in self._sessions)
 
+    @property
+    def count(self) -> int:
+        return len(self._sessions)
+
+    def clear(self) -> None:
+        """Lets go of every session, whoever uses it."""
+        self._sessions = []
+
     def has_free(self) -> bool:
         return not all(session.busy for session in self._sessions)
 
@@ -118,7 +134,8 @@ class SessionPool:
         session.busy = False
         session.last_used = next(self._clock)
 
-    def check(self, prompt_tokens: int) -> None:
-        """Raises RequestError for a prompt that leaves no room to generate."""
+    def check(self, prompt_tokens: int, because: str = "") -> None:
+        """Raises RequestError for a prompt that leaves no room to generate; because: why the context is so short."""
         if prompt_tokens >= self.context:
-            raise RequestError(f"the prompt has {prompt_tokens} tokens, the context holds {self.context}")
+            reason = f" ({because})" if because else ""
+            raise RequestError(f"the prompt has {prompt_tokens} tokens, the context holds {self.context}{reason}")

@@ -288,13 +288,18 @@ class Window:
         return Status(
             state=health.state,
             progress=health.progress,
-            reason=health.reason if health.state in ("loading", "failed") else silence or health.reason,
+            reason=health.reason if health.state in ("loading", "failed") else _both(silence, health.reason),
             profile=self._service.profile.name,
             target=health.target,
             draft=health.draft,
             acceptance_length=pace.acceptance_length,
             tokens_per_s=pace.tokens_per_s,
         )
+
+
+def _both(silence: str, degraded: str) -> str:
+    """Why the last answer was empty, and what the engine had to give up; each may be ""."""
+    return "; ".join(reason for reason in (silence, degraded) if reason)
 
 
 def path_in_workspace(uri: str, folders: Sequence[str]) -> str:

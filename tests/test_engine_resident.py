@@ -18,7 +18,7 @@ from typing import Any, cast
 import httpx
 import pytest
 from core.tiny import draft_config, write_draft
-from engines import CANCELLED, count, nothing_runs, own_directories, rounds_when_ended, stop
+from engines import CANCELLED, count, engine, nothing_runs, own_directories, rounds_when_ended, stop
 
 from dflash_core import Engine, Generation, GenerationRequest, Step
 from server.context.tokenizer import PromptTokenizer
@@ -314,6 +314,8 @@ async def test_an_engine_that_is_killed_while_it_loads_is_one_line(embedded_targ
 class FakeEngine:
     """A core whose own bookkeeping fails, which the real one is not known to do; it keeps what was cancelled."""
 
+    shortfall = ""
+
     def __init__(self, failures: int) -> None:
         self.failures = failures
         self.waiting: list[Generation] = []
@@ -358,3 +360,19 @@ async def test_a_failure_of_the_engine_itself_ends_all_and_a_lasting_one_is_its_
         assert backend.health().reason == "RuntimeError: device lost"
     assert backend.health().state == state
     backend.stop()
+
+
+async def test_an_engine_whose_draft_has_no_room_serves_without_it_and_its_health_says_so(start: Start) -> None:
+    # Room for the target's weights and one session of it, and for nothing of the draft's.
+    weights = (start.profile.target.path / "model.safetensors").stat().st_size * 2 if start.profile.target else 0
+    text = start.profile.file.read_text(encoding="utf-8")
+    file = start.profile.file.with_name("short.toml")
+    file.write_text(text.replace("context = 512", f"context = 512\nmemory_limit = {weights + 29_000_000}"))
+    profile = load_profile(str(file))
+    async with engine(profile) as short:
+        health = await short.health()
+        assert (health.state, health.reason) == ("degraded", "out of memory: draft dropped")
+        assert health.draft == ""
+        assert health.memory is not None and health.memory <= weights + 29_000_000
+        chunks, _ = await complete(short, CODE)
+        assert text_of(chunks) != ""

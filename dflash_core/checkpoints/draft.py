@@ -39,7 +39,7 @@ def load_draft(folder: Path, target: Target, *, rotary_base: float | None = None
     load_module(draft, tensors, device=target.device, dtype=target.dtype, skip=frozenset({"mask_embedding"}))
     mask = _read_mask_embedding(folder, spec.mask_token_id)
     if mask is None:
-        mask = target.embed_tokens[spec.mask_token_id]
+        mask = target.embed(torch.tensor([[spec.mask_token_id]], device=target.device))[0, 0]
     if mask.shape != (spec.hidden_size,):
         raise IncompatiblePairError(
             f"{folder / _MASK_FILE}: embedding has shape {list(mask.shape)}, hidden size is {spec.hidden_size}"

@@ -47,9 +47,13 @@ class TensorFolder:
         for path in paths:
             try:
                 reader = safe_open(path, framework="pt")
-                self._files |= dict.fromkeys(reader.keys(), reader)
+                found = dict.fromkeys(reader.keys(), reader)
             except (SafetensorError, OSError) as error:
                 raise CheckpointError(f"{path} is damaged: {error}") from error
+            twice = sorted(found.keys() & self._files.keys())
+            if twice:
+                raise CheckpointError(f"{path}: tensor {twice[0]} stands in two files of this checkpoint")
+            self._files |= found
         self._prefix = prefix if any(name.startswith(prefix) for name in self._files) else ""
 
     def names(self) -> set[str]:

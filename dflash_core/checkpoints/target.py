@@ -1,4 +1,4 @@
-"""Loads a target from a Hugging Face folder (config.json and safetensors)."""
+"""Loads a target from a Hugging Face folder (config.json and safetensors), of any family that transformers knows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from pathlib import Path
 
 import torch
 
+from dflash_core.checkpoints.generic_target import known_to_transformers, load_generic_target
 from dflash_core.checkpoints.reading import Progress, TensorFolder, load_module, read_config
 from dflash_core.configs import target_spec
+from dflash_core.errors import UnsupportedModelError
 from dflash_core.target import Target
 
 
@@ -20,7 +22,13 @@ def load_target(
 ) -> Target:
     """Returns the target ready to run. Raises CheckpointError with one line that names file and tensor."""
     device = torch.device(device)
-    spec = target_spec(read_config(folder))
+    config = read_config(folder)
+    try:
+        spec = target_spec(config)
+    except UnsupportedModelError:
+        if not known_to_transformers(config):
+            raise
+        return load_generic_target(folder, device=device, dtype=dtype)
     with torch.device("meta"):
         target = Target(spec)
     load_module(

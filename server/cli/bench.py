@@ -84,6 +84,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bench_keystrokes.add_arguments(keystrokes)
     load = benches.add_parser("load", help=bench_load.__doc__, description=bench_load.__doc__)
     bench_load.add_arguments(load)
+    from server.cli import bench_engine
+
+    engine = benches.add_parser("engine", help=bench_engine.__doc__, description=bench_engine.__doc__)
+    bench_engine.add_arguments(engine)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -95,6 +99,10 @@ def run(args: argparse.Namespace) -> int:
         from server.cli import bench_keystrokes
 
         return bench_keystrokes.run(args)
+    if args.bench == "engine":
+        from server.cli import bench_engine
+
+        return bench_engine.run(args)
     if args.bench == "context":
         if args.sources is not None:
             args.sources = args.sources.resolve()

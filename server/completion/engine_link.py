@@ -21,6 +21,7 @@ from server.profiles import Profile
 METRICS_EVERY_S = 5.0
 NO_METRICS_S = 300.0  # an engine that offers none is seldom asked
 HANGING_S = 1.0  # an engine that hangs hardly ends by itself
+LOOK_AGAIN_S = 10.0  # how old an engine's word about itself may be: it may have run short of memory since
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class EngineLink:
         self._reading: asyncio.Task[None] | None = None
         self.load: EngineLoad | None = None
         self.left_behind = LeftBehind()
+        self._looking: asyncio.Task[None] | None = None
+        self._looked_at = 0.0  # time.monotonic()
         self.client: EngineClient | None = None
         self.health = EngineHealth(state="loading", reason="starting", profile=profile.name)
 
@@ -81,6 +84,7 @@ class EngineLink:
                 await client.aclose()
                 raise
             self.client = client
+            self._looked_at = time.monotonic()
             self._change(health)
         return self.client
 
@@ -101,6 +105,13 @@ class EngineLink:
         self._change(replace(self.health, state="failed", progress=None, reason=str(error)))
         self._tell(str(error))
         await client.aclose()
+
+    async def _look(self, client: EngineClient) -> None:
+        """What the engine says about itself now."""
+        with contextlib.suppress(DflashError, OSError):  # the next completion will tell
+            health = await client.health()
+            if client is self.client:
+                self._change(health)
 
     async def lost(self, client: EngineClient, reason: str, *, broke_off: bool = False) -> None:
         """The engine was not there for a completion: look again at once.
@@ -138,7 +149,12 @@ class EngineLink:
         self._breaker.succeeded()
         self._told = False
         client = self.client
-        if client is None or self._reading is not None or time.monotonic() < self._metrics_at:
+        if client is None:
+            return
+        if time.monotonic() >= self._looked_at + LOOK_AGAIN_S:
+            self._looked_at = time.monotonic()
+            self._looking = asyncio.get_running_loop().create_task(self._look(client), name="look at the engine")
+        if self._reading is not None or time.monotonic() < self._metrics_at:
             return
         if client.endpoint.dialect in ("sglang", "vllm"):
             self._reading = asyncio.get_running_loop().create_task(self._read_metrics(client), name="metrics")
@@ -161,6 +177,8 @@ class EngineLink:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._launching
             self._launching = None
+        if self._looking is not None:
+            self._looking.cancel()
         if self.client is not None:
             client, self.client = self.client, None
             await client.aclose()

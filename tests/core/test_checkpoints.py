@@ -12,8 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from dflash_core import Engine, EngineOptions
 from dflash_core.checkpoints.draft import load_draft
+from dflash_core.checkpoints.reading import TensorFolder, load_module, read_config
 from dflash_core.checkpoints.target import load_target
+from dflash_core.configs import target_spec
 from dflash_core.errors import CheckpointError, DFlashError, IncompatiblePairError
 from dflash_core.target import Target
 from tests.core import tiny
@@ -61,6 +64,55 @@ def test_a_wrong_tensor_is_named(
     with pytest.raises(CheckpointError) as caught:
         load_target(copy_with(target_folder, tmp_path / "broken", change))
     assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+DRAFT_NAME = "layers.1.self_attn.k_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.pop(DRAFT_NAME), f"tensor {DRAFT_NAME} is missing"),
+        (lambda t: t.update({"layers.3.mlp.up_proj.weight": torch.ones(2)}), "layers.3.mlp.up_proj.weight is not part"),
+        (lambda t: t.update({"fc.weight": torch.ones(48, 96)}), "fc.weight has shape [48, 96], config.json makes it"),
+        (lambda t: t.update({"norm.weight": torch.ones(48, dtype=torch.int32)}), "norm.weight has type int32"),
+        (lambda t: t[DRAFT_NAME].__setitem__((0, 0), float("nan")), f"{DRAFT_NAME} holds values that are not finite"),
+    ],
+)
+def test_an_engine_with_a_broken_draft_is_not_loaded_without_it(
+    change: Callable[[Tensors], Any], words: str, target_folder: Path, tmp_path: Path
+) -> None:
+    whole = tiny.write_draft(tmp_path / "draft")
+    broken = copy_with(whole, tmp_path / "broken", change)
+    options = EngineOptions(device="cpu", dtype="float32", context=64, sessions=1)
+    with pytest.raises(CheckpointError) as caught:
+        Engine.load(target_folder, broken, tiny.token_bytes(), options)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+    assert Engine.load(target_folder, whole, tiny.token_bytes(), options).describe()["draft"]
+
+
+def test_a_module_whose_checkpoint_is_broken_keeps_none_of_it(target_folder: Path, tmp_path: Path) -> None:
+    with torch.device("meta"):
+        module = Target(target_spec(read_config(target_folder)))
+    # The very last tensor that is read is the wrong one.
+    folder = copy_with(target_folder, tmp_path / "broken", lambda t: t.pop("lm_head.weight"))
+    with pytest.raises(CheckpointError, match="lm_head"):
+        tensors = TensorFolder(folder, prefix="model.")
+        load_module(module, tensors, device=torch.device("cpu"), dtype=torch.float32)
+    assert all(parameter.is_meta for parameter in module.parameters())
+
+
+def test_weights_in_a_pickle_alone_and_a_tensor_in_two_files_are_refused(target_folder: Path, tmp_path: Path) -> None:
+    copy = copy_with(target_folder, tmp_path / "copy", lambda t: None)
+    save_file({NAME: torch.ones(64, 48)}, copy / "more.safetensors")
+    with pytest.raises(CheckpointError, match=r"layers\.2\.mlp\.up_proj\.weight stands in two files"):
+        load_target(copy)
+    pickled = tmp_path / "pickled"
+    pickled.mkdir()
+    (pickled / "config.json").write_text((target_folder / "config.json").read_text())
+    torch.save({NAME: torch.ones(64, 48)}, pickled / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"no \.safetensors file"):
+        load_target(pickled)
 
 
 def test_a_missing_a_truncated_and_an_unknown_checkpoint_are_named(target_folder: Path, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def load(pair: tuple[Path, Path], draft: bool = True, **options: Any) -> Engine:
-    settings = EngineOptions(device="cpu", dtype="float32", context=256, **options)
+    settings = EngineOptions(**({"device": "cpu", "dtype": "float32", "context": 256} | options))
     return Engine.load(pair[0], pair[1] if draft else None, tiny.token_bytes(), settings)
 
 
@@ -109,18 +109,38 @@ def test_a_perfect_draft_commits_whole_blocks_and_a_wrong_one_changes_nothing(pa
     engine.decoder._draft_block = original  # type: ignore[method-assign]
 
 
-def test_text_and_acceptance_are_the_same_with_and_without_prefix_reuse(pair: tuple[Path, Path]) -> None:
-    warm = load(pair)
-    for prompt in prompts(6):
-        fresh = load(pair)
-        cold = fresh.submit(GenerationRequest(prompt=prompt, max_tokens=48, draft="on"))
+@pytest.mark.parametrize("name", FAMILIES)
+def test_text_and_drafts_are_the_same_with_and_without_prefix_reuse(name: str, tmp_path: Path) -> None:
+    target = tiny.write_target(tmp_path / "target", name.split(",")[0], **FAMILIES[name])
+    both = (target, tiny.write_draft(tmp_path / "draft", mask=True))
+    warm = load(both)
+    for prompt in prompts(2):
+        fresh = load(both)
+        cold_blocks, warm_blocks = drafted_by(fresh), drafted_by(warm)
+        cold = fresh.submit(GenerationRequest(prompt=prompt, max_tokens=40, draft="on"))
         cold_tokens = run(fresh, cold)
         # The session first held another continuation of the same prefix, then text generated past the edit.
         generate(warm, [*prompt[:25], 3, 1, 4], session="document", draft="on")
-        reusing = warm.submit(GenerationRequest(prompt=prompt, max_tokens=48, draft="on", session="document"))
+        warm_blocks.clear()
+        reusing = warm.submit(GenerationRequest(prompt=prompt, max_tokens=40, draft="on", session="document"))
         assert run(warm, reusing) == cold_tokens
         assert reusing.stats.reused_tokens >= 25
         assert reusing.stats.acceptance_length == cold.stats.acceptance_length
+        assert warm_blocks == cold_blocks and len(warm_blocks) > 10
+
+
+def drafted_by(engine: Engine) -> list[list[int]]:
+    """The blocks that an engine drafts from now on."""
+    blocks: list[list[int]] = []
+    original = engine.decoder._draft_block
+
+    def draft_block(session: Session, anchor: int) -> torch.Tensor:
+        block = original(session, anchor)
+        blocks.append(block[0].tolist())
+        return block
+
+    engine.decoder._draft_block = draft_block  # type: ignore[method-assign]
+    return blocks
 
 
 def test_what_was_generated_without_the_draft_is_context_for_it_later(pair: tuple[Path, Path]) -> None:
@@ -271,13 +291,11 @@ def test_prefill_only_writes_the_prompt_and_nothing_else(pair: tuple[Path, Path]
     assert following.stats.prefill_tokens == 0 and following.stats.reused_tokens == len(prompt) - 1
 
 
-def test_a_memory_limit_means_fewer_sessions_and_then_a_clear_refusal(pair: tuple[Path, Path]) -> None:
+def test_a_memory_limit_means_fewer_sessions(pair: tuple[Path, Path]) -> None:
     whole = load(pair).describe()["memory_bytes"]
     one = load(pair, sessions=1).describe()["memory_bytes"]
     assert load(pair, memory_limit=(whole + one) // 2).describe()["memory_bytes"] < whole
     assert load(pair, memory_limit=one).describe()["memory_bytes"] == one
-    with pytest.raises(DFlashError, match="does not hold the weights"):
-        load(pair, memory_limit=one - 1)
 
 
 def test_a_request_that_cannot_be_served_is_refused_in_one_line(pair: tuple[Path, Path]) -> None:

@@ -20,17 +20,18 @@ MIXTURE = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 
 def write_target(folder: Path, family: str = "llama", seed: int = 0, **options: Any) -> Path:
     """A random model of a real family, saved by transformers itself."""
     torch.manual_seed(seed)
-    config = AutoConfig.for_model(
-        family,
-        vocab_size=VOCAB,
-        hidden_size=HIDDEN,
-        intermediate_size=64,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        head_dim=8,
-        max_position_embeddings=512,
-        **({"tie_word_embeddings": False, "num_hidden_layers": LAYERS} | options),
-    )
+    sizes: dict[str, Any] = {
+        "vocab_size": VOCAB,
+        "hidden_size": HIDDEN,
+        "intermediate_size": 64,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": False,
+    }
+    config = AutoConfig.for_model(family, **(sizes | options))
     model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for parameter in model.parameters():  # larger than the default, so that greedy text is not one repeated token

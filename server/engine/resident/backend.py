@@ -170,9 +170,9 @@ class ResidentBackend:
     def _say_ready(self, described: dict[str, Any]) -> None:
         self._health = replace(
             self._health,
-            state="ready",
+            state="degraded" if described.get("degraded") else "ready",
             progress=None,
-            reason="",
+            reason=described.get("degraded", ""),
             target=_name(self._profile.target) or described["target"],
             draft=(_name(self._profile.draft) or described["draft"]) if described["draft"] else "",
             device=described["device"],
@@ -180,7 +180,7 @@ class ResidentBackend:
             memory=described["memory_bytes"],
             context=described["context"],
         )
-        log.info("ready: %s", described)
+        log.info("%s: %s", self._health.state, described)
 
     def _step(self, engine: Engine) -> bool:
         """Run one unit and hand on what came of it; False when there was nothing to do."""
@@ -193,6 +193,8 @@ class ResidentBackend:
         if step is None:
             return False
         self._units += 1
+        if engine.shortfall != self._health.reason:
+            self._say_ready(engine.describe())
         with self._lock:
             handle = self._handles.get(step.generation.number)
         # None for one that was ended with an error before, and that the core now lets go of.

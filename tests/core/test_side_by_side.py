@@ -1,0 +1,40 @@
+"""The engine bench runs what serves, says whether the texts are equal, and counts the bytes of its floor rightly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from dflash_core.benchmarks.side_by_side import measure, read_bandwidth
+from dflash_core.checkpoints.draft import load_draft
+from dflash_core.checkpoints.target import load_target
+from dflash_core.vocabulary import Vocabulary
+from tests.core import tiny
+from tests.core.test_decoding import prompts
+
+
+def test_every_width_is_measured_on_the_same_text_beside_its_floor(tmp_path: Path) -> None:
+    target = load_target(tiny.write_target(tmp_path / "target"))
+    draft = load_draft(tiny.write_draft(tmp_path / "draft"), target)
+    texts = [prompt[:40] for prompt in prompts(2)]
+    found = measure(
+        target, draft, Vocabulary(tiny.token_bytes()), texts, blocks=(4, 8, 0), bandwidth=1e9, max_tokens=20, repeats=2
+    )
+    assert found.texts_equal and found.dtype == "float32"
+    assert (found.prefill_tokens, [run.block for run in found.runs]) == (39, [4, 8, 0])
+    assert found.autoregressive.rounds == 2 * 2 * 20 and found.autoregressive.acceptance_length == 1
+    for run in (found.autoregressive, *found.runs):
+        assert run.round_ms > 0 and run.tokens_per_s > 0 and run.acceptance_length >= 1
+    assert found.best.tokens_per_s == max(run.tokens_per_s for run in found.runs)
+    # By hand, in fp32: all but the embedding, and keys and values of 40 + 10 positions in 6 layers.
+    qkv, o, mlp, norms = 10 * 8 * 48, 48 * 48, 3 * 64 * 48, 2 * 48
+    weights = 6 * (qkv + o + mlp + norms) + 48 + 96 * 48
+    keys = 50 * 6 * 2 * 2 * 8
+    assert found.autoregressive.floor_round_ms == pytest.approx(4 * (weights + keys) / 1e9 * 1000)
+    assert all(run.floor_round_ms > found.autoregressive.floor_round_ms for run in found.runs)
+
+
+def test_a_bandwidth_is_measured() -> None:
+    assert 1e8 < read_bandwidth(torch.device("cpu"), repeats=2) < 1e13
