@@ -22,12 +22,15 @@ from dflash_core.draft import Draft
 from dflash_core.errors import DFlashError, RequestError
 from dflash_core.generation import Block, Generation, GenerationRequest
 from dflash_core.generic_target import GenericTarget
+from dflash_core.layers.packed_linear import pack_target, precision
 from dflash_core.memory_ladder import LEAST_CONTEXT, Provision, is_out_of_memory, release_memory
 from dflash_core.policy import DraftPolicy, clock_for
 from dflash_core.runtime import decoder_for
 from dflash_core.sessions import Session, SessionPool
 from dflash_core.target import Target
 from dflash_core.vocabulary import Vocabulary
+
+Precision = Literal["auto", "float32", "bfloat16", "int8", "int4"]
 
 LoadProgress = Callable[[float, str], None]
 """progress(share 0 to 1, what is being done)"""
@@ -38,10 +41,10 @@ class EngineOptions:
     """device "auto": CUDA where there is one, else the CPU. dtype "auto": see `serving_dtype`. context: positions of
     one session. sessions: how many documents keep their keys and values, fewer where `memory_limit` (bytes, weights
     and sessions together) does not hold so many; below one session the ladder of `memory_ladder` is taken.
-    rotary_base: overrides the draft's own."""
+    rotary_base: overrides the draft's own. dtype "int8" and "int4": the target's weights packed, on a CPU."""
 
     device: str = "auto"
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    dtype: Precision = "auto"
     context: int = 2048
     sessions: int = 4
     rotary_base: float | None = None
@@ -119,9 +122,8 @@ class Engine:
         device = torch.device(
             ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
         )
-        dtype = serving_dtype(device) if options.dtype == "auto" else getattr(torch, options.dtype)
-        target = load_target(
-            target_path, device=device, dtype=dtype, progress=lambda share: progress(share * 0.8, "target")
+        target = load_in_precision(
+            target_path, options.dtype, device, progress=lambda share: progress(share * 0.8, "target")
         )
         progress(0.8, "draft")
         draft = None
@@ -222,7 +224,7 @@ class Engine:
             "target": f"{target.spec.family}, {len(target.spec.layers)} layers{slower}",
             "draft": f"DFlash, {len(draft.spec.layers)} layers, block {draft.spec.block_size}" if draft else None,
             "device": torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else "cpu",
-            "dtype": str(target.dtype).removeprefix("torch."),
+            "dtype": precision(target),
             "runtime": self.decoder.runtime,
             "context": self.sessions.context,
             "sessions": self._held.sessions,
@@ -301,6 +303,22 @@ class Engine:
             self.sessions.release(generation.session)
         with self._lock:
             self._generations.remove(generation)
+
+
+def load_in_precision(
+    path: Path, dtype: Precision, device: torch.device, progress: Callable[[float], None] = lambda share: None
+) -> Target:
+    """A target in a type, or on a CPU with its linear maps packed; what is not packed then is fp32."""
+    packed = dtype in ("int8", "int4")
+    if packed and device.type != "cpu":
+        raise DFlashError(f"dtype {dtype} is for CPUs; this engine runs on {device.type}")
+    kind = torch.float32 if packed else serving_dtype(device) if dtype == "auto" else getattr(torch, dtype)
+    target = load_target(path, device=device, dtype=kind, progress=progress)
+    if packed:
+        if isinstance(target, GenericTarget):
+            raise DFlashError(f"dtype {dtype} is not possible for a target that transformers computes")
+        pack_target(target, "int4" if dtype == "int4" else "int8")
+    return target
 
 
 def serving_dtype(device: torch.device) -> torch.dtype:

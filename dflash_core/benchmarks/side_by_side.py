@@ -19,6 +19,7 @@ from dflash_core.draft import Draft
 from dflash_core.engine import Engine
 from dflash_core.errors import DFlashError
 from dflash_core.generation import Generation, GenerationRequest
+from dflash_core.layers.packed_linear import precision
 from dflash_core.target import Target
 from dflash_core.vocabulary import Vocabulary
 
@@ -130,7 +131,7 @@ def measure(
         )
 
     return SideBySide(
-        dtype=str(target.dtype).removeprefix("torch."),
+        dtype=precision(target),
         autoregressive=run(1),
         runs=[run(block) for block in blocks],
         prefill_tokens=prefill[0].prefill_tokens,
@@ -177,4 +178,4 @@ def _bytes(module: nn.Module) -> int:
 
 
 def _head_bytes(target: Target) -> int:
-    return (target.embed_tokens if target.lm_head is None else target.lm_head.weight).nbytes
+    return target.embed_tokens.nbytes if target.lm_head is None else sum(p.nbytes for p in target.lm_head.parameters())

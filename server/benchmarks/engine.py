@@ -64,8 +64,7 @@ def measure_engine(bench: EngineBench, prompts: list[list[int]], progress: Calla
 
     from dflash_core.benchmarks.side_by_side import measure, read_bandwidth
     from dflash_core.checkpoints.draft import load_draft
-    from dflash_core.checkpoints.target import load_target
-    from dflash_core.engine import serving_dtype
+    from dflash_core.engine import load_in_precision, serving_dtype
     from dflash_core.vocabulary import Vocabulary
 
     profile = bench.profile
@@ -78,7 +77,7 @@ def measure_engine(bench: EngineBench, prompts: list[list[int]], progress: Calla
     precisions: dict[str, dict[str, Any]] = {}
     beside: dict[str, Any] | None = None
     for name in dict.fromkeys(own if dtype == "auto" else dtype for dtype in bench.dtypes):
-        target = load_target(profile.target.path, device=device, dtype=getattr(torch, name))
+        target = load_in_precision(profile.target.path, name, device)  # type: ignore[arg-type]
         draft = load_draft(profile.draft.path, target, rotary_base=profile.draft.rotary_base)
 
         progress(name)

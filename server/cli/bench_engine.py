@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtypes",
         nargs="+",
         default=["auto"],
-        choices=["auto", "float32", "bfloat16"],
+        choices=["auto", "float32", "bfloat16", "int8", "int4"],
         help="precisions to compare, the first is the one that serves (default: auto)",
     )
     parser.add_argument("--prompts", type=_positive, default=4, metavar="N", help="source files (default: 4)")

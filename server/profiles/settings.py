@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 EngineKind = Literal["resident", "remote", "replay"]
-Dtype = Literal["auto", "float32", "bfloat16"]
+Dtype = Literal["auto", "float32", "bfloat16", "int8", "int4"]
 # What an engine that is not ours understands beside OpenAI's own fields, and how it is asked to go on with text.
 RemoteDialect = Literal["openai", "sglang", "vllm"]
 RemoteApi = Literal["auto", "completions", "chat"]
