@@ -119,7 +119,7 @@ def _geometry(args: argparse.Namespace) -> dict[str, Any]:
     if not torch.cuda.is_available():
         raise DflashError("--geometry needs a CUDA device")
     blocks = tuple(block for block in args.blocks if block)
-    found = geometry.measure(geometry.GEOMETRIES[args.geometry], contexts=(args.context,), blocks=blocks)
+    found = geometry.measure(geometry.GEOMETRIES[args.geometry], context=args.context, blocks=blocks)
     return {"geometry": args.geometry, "context": args.context, **found}
 
 
