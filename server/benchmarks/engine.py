@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from server.benchmarks.plot import bar_plot
 from server.context.tokenizer import PromptTokenizer
 from server.errors import DflashError
 from server.profiles import Profile
@@ -173,23 +174,19 @@ def table(report: dict[str, Any]) -> list[list[str]]:
                 ]
             )
     if found := report.get("llama_cpp"):
-        rows.append(["llama.cpp", "1", f"{found['token_ms']:.1f}", "", "", "", f"{found['tokens_per_s']:.1f}", ""])
+        rows.append(
+            ["llama.cpp", "1, no draft", f"{found['token_ms']:.1f}", "", "", "", f"{found['tokens_per_s']:.1f}", ""]
+        )
     return rows
 
 
 def plot(report: dict[str, Any]) -> str:
-    """Tokens a second of every row of the table as an SVG bar chart."""
-    bars = [(" ".join((row[0], row[1])), float(row[6])) for row in table(report)[1:]]
-    most, height = max(rate for _, rate in bars), 22
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="640" height="{height * (len(bars) + 2)}" '
-        'font-family="sans-serif" font-size="12">',
-        f'<text x="8" y="16">tokens a second, {report["geometry"]}, context {report["context"]}, {report["device"]}'
-        "</text>",
-    ]
-    for place, (name, rate) in enumerate(bars, start=1):
-        y = height * place + 8
-        lines.append(f'<text x="8" y="{y + 12}">{name}</text>')
-        lines.append(f'<rect x="170" y="{y}" width="{400 * rate / most:.0f}" height="16" fill="#4477aa"/>')
-        lines.append(f'<text x="{176 + 400 * rate / most:.0f}" y="{y + 12}">{rate:.1f}</text>')
-    return "\n".join([*lines, "</svg>", ""])
+    """Tokens a second of every row of the table as an SVG bar chart: a group a width, a bar a precision."""
+    rows = table(report)[1:]
+    groups, precisions = list(dict.fromkeys(row[1] for row in rows)), list(dict.fromkeys(row[0] for row in rows))
+    rates = {(row[0], row[1]): float(row[6]) for row in rows}
+    title = f"{report['geometry']}, context {report['context']}, {report['device']}"
+    series: dict[str, Sequence[float | None]] = {
+        name: [rates.get((name, group)) for group in groups] for name in precisions
+    }
+    return bar_plot(title, "tokens a second by rows verified", groups, series)
