@@ -39,7 +39,7 @@ class TargetRecipe:
     seed: int = 0
     report_steps: int = 50
     held_steps: int = 500
-    held_rows: int = 16
+    held_rows: int = 24
     """Rows of each held-out split that are read for the curve."""
     save_minutes: float = 2.0
 

@@ -80,6 +80,11 @@ def join(rows: list[Rows]) -> Rows:
     return Rows(*(torch.cat([getattr(row, name) for row in rows]) for name in ("tokens", "documents", "due")))
 
 
+def empty_row(length: int) -> Rows:
+    """[1, length], padding only."""
+    return _row(np.zeros(length), np.full(length, -1), np.zeros(length, bool))
+
+
 def _rows_of(path: Path, length: int, generator: np.random.Generator) -> Iterator[Rows]:
     tokens, starts, middles = read_shard(path)
     if middles is None:

@@ -25,7 +25,7 @@ from dflash_core.training.delta import Delta
 from dflash_core.training.packed_attention import PackedAttention, check_trainable, document_mask
 from dflash_core.training.recipe import TargetRecipe, rate
 from dflash_core.training.reports import Report
-from dflash_core.training.shards import Rows, TokenShards
+from dflash_core.training.shards import Rows, TokenShards, empty_row, join
 
 STATE = "state.pt"
 DELTA = "delta.safetensors"
@@ -112,8 +112,7 @@ class TargetTrainer:
         hidden = self._hidden(rows)
         total = weights.sum()
         loss = torch.zeros((), device=self.target.device)
-        for part in range(0, len(hidden), recipe.head_rows):
-            own = slice(part, part + recipe.head_rows)
+        for own in self._parts(len(hidden)):
             labels = rows.tokens[own, 1:]
             losses = checkpoint(self._nll, hidden[own, :-1], labels, use_reentrant=False)
             assert isinstance(losses, Tensor)
@@ -133,11 +132,11 @@ class TargetTrainer:
         sums = torch.zeros(4, device=self.target.device)
         for each in rows:
             each = each.to(self.target.device)
+            counted, due = counted_and_due(each)
             hidden = self._hidden(each)
-            for own, row in enumerate(hidden):
-                losses = self._nll(row[None, :-1], each.tokens[own : own + 1, 1:])
-                counted, due = counted_and_due(each)
-                sums += loss_sums(losses, counted[own : own + 1], due[own : own + 1])
+            for own in self._parts(len(hidden)):
+                losses = self._nll(hidden[own, :-1], each.tokens[own, 1:])
+                sums += loss_sums(losses, counted[own], due[own])
         due_loss, due_count, rest_loss, rest_count = sums.tolist()
         return Held(due_loss / max(due_count, 1) / _LN2, rest_loss / max(rest_count, 1) / _LN2)
 
@@ -189,8 +188,15 @@ class TargetTrainer:
         return batches
 
     def _held_rows(self, shards: TokenShards) -> list[Rows]:
+        """Held-out rows in batches of the size that is trained on: another shape would be compiled anew."""
         source = shards.rows(self.recipe.row_tokens, seed=1, passes=1)
-        return [row for row, _ in zip(source, range(self.recipe.held_rows), strict=False)]
+        rows = [row for row, _ in zip(source, range(self.recipe.held_rows), strict=False)]
+        rows += [empty_row(self.recipe.row_tokens)] * (-len(rows) % self.recipe.rows)
+        return [join(rows[begin : begin + self.recipe.rows]) for begin in range(0, len(rows), self.recipe.rows)]
+
+    def _parts(self, rows: int) -> list[slice]:
+        """Rows whose logits are held at once."""
+        return [slice(begin, begin + self.recipe.head_rows) for begin in range(0, rows, self.recipe.head_rows)]
 
     def _hidden(self, rows: Rows) -> Tensor:
         positions = torch.arange(rows.tokens.shape[1], device=rows.tokens.device).expand_as(rows.tokens)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -34,7 +34,7 @@ def line_plot(title: str, x_name: str, y_name: str, lines: Sequence[Line]) -> st
     return _svg(parts + _legend([line.name for line in lines]))
 
 
-def bar_plot(title: str, y_name: str, groups: Sequence[str], series: dict[str, Sequence[float | None]]) -> str:
+def bar_plot(title: str, y_name: str, groups: Sequence[str], series: Mapping[str, Sequence[float | None]]) -> str:
     """One bar a group and series, from zero; None leaves a place empty."""
     values = [value for each in series.values() for value in each if value is not None]
     y_ticks = _ticks([0.0, *values])

@@ -88,6 +88,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     engine = benches.add_parser("engine", help=bench_engine.__doc__, description=bench_engine.__doc__)
     bench_engine.add_arguments(engine)
+    from server.cli import bench_quality
+
+    quality = benches.add_parser("quality", help=bench_quality.__doc__, description=bench_quality.__doc__)
+    bench_quality.add_arguments(quality)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -103,6 +107,10 @@ def run(args: argparse.Namespace) -> int:
         from server.cli import bench_engine
 
         return bench_engine.run(args)
+    if args.bench == "quality":
+        from server.cli import bench_quality
+
+        return bench_quality.run(args)
     if args.bench == "context":
         if args.sources is not None:
             args.sources = args.sources.resolve()

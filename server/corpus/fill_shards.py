@@ -118,7 +118,7 @@ def _cut(
             examples.add("plain", language, len(pieces[-1]), len(pieces[-1]))
         # The first line is the path as prompts have it; prompts are written anew around each hole.
         comment, _, text = source_text(ids, tokenizer).partition("\n")
-        file = read_file(_path(comment), text)
+        file = read_file(source_path(comment), text)
         count = max(1, min(MOST_HOLES, round(len(ids) / TOKENS_A_HOLE)))
         for example in renderer.examples(file, count, neighbours, chance) if text.strip() else ():
             pieces.append(np.asarray(example.tokens))
@@ -142,7 +142,8 @@ def source_text(ids: Any, tokenizer: PromptTokenizer) -> str:
     return tokenizer.decode(ids[1:].tolist())
 
 
-def _path(comment: str) -> str:
+def source_path(comment: str) -> str:
+    """The path in the comment line of a document."""
     return comment.removeprefix("#").removeprefix("//").removeprefix("/*").removesuffix("*/").strip()
 
 
