@@ -83,7 +83,10 @@ def measure_hole(writer: Writer, place: Place, *, check: bool) -> Outcome:
     exact = _bare(written.after) == _bare(source.text)
     equal = None
     if check and writer.engine.decoder.draft is not None:
-        equal = writer.write(source, hole, draft=False).tokens == written.tokens
+        alone = writer.write(source, hole, draft=False)
+        # Neither goes on for long behind the boundary, and the last block makes one of them the longer.
+        common = min(len(alone.tokens), len(written.tokens))
+        equal = alone.kept == written.kept and alone.tokens[:common] == written.tokens[:common]
     expected = source.text[hole.start : hole.end]
     return Outcome(
         hole.kind,
