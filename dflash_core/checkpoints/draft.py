@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dflash_core.checkpoints.names import checkpoint_names, part_rows
-from dflash_core.checkpoints.reading import FLOAT_TYPES, TensorFolder, load_module, read_config
+from dflash_core.checkpoints.reading import FLOAT_TYPES, SCALE, TensorFolder, load_module, read_config
 from dflash_core.configs import check_pair, draft_spec
 from dflash_core.draft import Draft
 from dflash_core.errors import CheckpointError, IncompatiblePairError
@@ -49,8 +49,11 @@ def load_draft(folder: Path, target: Target, *, rotary_base: float | None = None
     return draft.eval().requires_grad_(False)
 
 
-def save_draft(draft: Draft, folder: Path, *, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Writes a draft in the layout that `load_draft`, SGLang and vLLM read."""
+def save_draft(draft: Draft, folder: Path, *, dtype: torch.dtype = torch.bfloat16, int8: bool = False) -> None:
+    """Writes a draft in the layout that `load_draft`, SGLang and vLLM read.
+
+    int8: matrices as int8 with a scale a row, half the size, for shipping; only `load_draft` reads these.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, Tensor] = {}
     for name, parameter in draft.named_parameters():
@@ -59,7 +62,12 @@ def save_draft(draft: Draft, folder: Path, *, dtype: torch.dtype = torch.bfloat1
         names = checkpoint_names(name)
         rows = [parameter.shape[0]] if len(names) == 1 else part_rows(name, draft.spec.layers[0])
         for part_name, part in zip(names, parameter.detach().split(rows), strict=True):
-            tensors[part_name] = part.to("cpu", dtype).contiguous()
+            if int8 and part.dim() > 1:
+                wide = part.float().cpu()
+                scale = wide.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
+                tensors[part_name], tensors[part_name + SCALE] = (wide / scale).round().to(torch.int8), scale
+            else:
+                tensors[part_name] = part.to("cpu", dtype).contiguous()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(draft.spec.config, indent=2) + "\n", encoding="utf-8")
     mask = {

@@ -16,6 +16,9 @@ from dflash_core.errors import CheckpointError
 
 FLOAT_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
+SCALE = ".int8_scale"
+"""Behind the name of an int8 tensor: its scales, fp32, one a row."""
+
 Progress = Callable[[float], None]
 """Called with the share done, 0 to 1."""
 
@@ -57,7 +60,8 @@ class TensorFolder:
         self._prefix = prefix if any(name.startswith(prefix) for name in self._files) else ""
 
     def names(self) -> set[str]:
-        return {name.removeprefix(self._prefix) for name in self._files}
+        """Names of the tensors; a scale belongs to its tensor."""
+        return {name.removeprefix(self._prefix) for name in self._files if not self._is_scale(name)}
 
     def __contains__(self, name: str) -> bool:
         return self._key(name) in self._files
@@ -66,7 +70,14 @@ class TensorFolder:
         key = self._key(name)
         if key not in self._files:
             raise CheckpointError(f"{self.folder}: tensor {name} is missing")
-        return self._files[key].get_tensor(key)
+        tensor: Tensor = self._files[key].get_tensor(key)
+        scale = key + SCALE
+        if tensor.dtype == torch.int8 and scale in self._files:
+            return tensor.float() * self._files[scale].get_tensor(scale)  # one a row
+        return tensor
+
+    def _is_scale(self, name: str) -> bool:
+        return name.endswith(SCALE) and name.removesuffix(SCALE) in self._files
 
     def _key(self, name: str) -> str:
         prefixed = self._prefix + name

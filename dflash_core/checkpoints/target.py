@@ -1,12 +1,16 @@
-"""Loads a target from a Hugging Face folder (config.json and safetensors), of any family that transformers knows."""
+"""Loads a target of any family that transformers knows from a Hugging Face folder (config.json and safetensors), and
+writes changed weights back to one."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
+from torch import Tensor
 
 from dflash_core.checkpoints.generic_target import known_to_transformers, load_generic_target
+from dflash_core.checkpoints.names import checkpoint_names, part_rows
 from dflash_core.checkpoints.reading import Progress, TensorFolder, load_module, read_config
 from dflash_core.configs import target_spec
 from dflash_core.errors import UnsupportedModelError
@@ -42,3 +46,22 @@ def load_target(
     )
     target.rotary.to(device)
     return target.eval().requires_grad_(False)
+
+
+def save_weights(target: Target, folder: Path) -> None:
+    """Replaces `model.safetensors` of a target's folder by its present weights, bf16, under the published names."""
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in target.named_parameters():
+        names = checkpoint_names(name)
+        whole = parameter.detach().to("cpu", torch.bfloat16)
+        if len(names) == 1:
+            parts = [whole]
+        else:
+            layer = target.spec.layers[int(name.split(".")[1])]
+            parts = list(whole.split(part_rows(name, layer)))
+        for published, part in zip(names, parts, strict=True):
+            outside = published.startswith("lm_head")
+            tensors[published if outside else f"model.{published}"] = part.contiguous()
+    partial = folder / "model.safetensors.partial"
+    save_file(tensors, partial, metadata={"format": "pt"})
+    partial.replace(folder / "model.safetensors")

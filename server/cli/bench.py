@@ -7,6 +7,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -78,39 +79,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     context.add_argument("--seed", type=int, default=1, metavar="N", help="which holes (default: %(default)s)")
     context.add_argument("--language", default="python", metavar="NAME", help="of these holes (default: %(default)s)")
     context.add_argument("--json", action="store_true", help="print one JSON object")
-    from server.cli import bench_keystrokes, bench_load
+    for name, module in _own_modules().items():
+        bench = benches.add_parser(name, help=module.__doc__, description=module.__doc__)
+        module.add_arguments(bench)
 
-    keystrokes = benches.add_parser("keystrokes", help=bench_keystrokes.__doc__, description=bench_keystrokes.__doc__)
-    bench_keystrokes.add_arguments(keystrokes)
-    load = benches.add_parser("load", help=bench_load.__doc__, description=bench_load.__doc__)
-    bench_load.add_arguments(load)
-    from server.cli import bench_engine
 
-    engine = benches.add_parser("engine", help=bench_engine.__doc__, description=bench_engine.__doc__)
-    bench_engine.add_arguments(engine)
-    from server.cli import bench_quality
+def _own_modules() -> dict[str, ModuleType]:
+    """Benches that have a module of their own."""
+    from server.cli import bench_engine, bench_keystrokes, bench_load, bench_quality
 
-    quality = benches.add_parser("quality", help=bench_quality.__doc__, description=bench_quality.__doc__)
-    bench_quality.add_arguments(quality)
+    return {"keystrokes": bench_keystrokes, "load": bench_load, "engine": bench_engine, "quality": bench_quality}
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.bench == "load":
-        from server.cli import bench_load
-
-        return bench_load.run(args)
-    if args.bench == "keystrokes":
-        from server.cli import bench_keystrokes
-
-        return bench_keystrokes.run(args)
-    if args.bench == "engine":
-        from server.cli import bench_engine
-
-        return bench_engine.run(args)
-    if args.bench == "quality":
-        from server.cli import bench_quality
-
-        return bench_quality.run(args)
+    own = _own_modules().get(args.bench)
+    if own is not None:
+        return int(own.run(args))
     if args.bench == "context":
         if args.sources is not None:
             args.sources = args.sources.resolve()

