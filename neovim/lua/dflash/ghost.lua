@@ -65,13 +65,14 @@ end
 ---@param hint string shown at the end of the line, "" for none
 function M.show(buf, row, column, text, replaced, hint)
   vim.api.nvim_buf_clear_namespace(buf, NAMESPACE, 0, -1)
+  local line = vim.api.nvim_buf_get_lines(buf, row, row + 1, true)[1]
+  local right = line:sub(column + 1)
   local function mark(at, options)
-    options.hl_mode = "combine"
+    -- Within a line, Neovim would give it the look of the text that it stands before.
+    options.hl_mode = right:find("%S") and "replace" or "combine"
     options.undo_restore = false
     vim.api.nvim_buf_set_extmark(buf, NAMESPACE, row, at, options)
   end
-  local line = vim.api.nvim_buf_get_lines(buf, row, row + 1, true)[1]
-  local right = line:sub(column + 1)
   local lines = vim.split(text, "\n", { plain = true })
   local tabstop = vim.bo[buf].tabstop
   local start = vim.fn.strdisplaywidth(line:sub(1, column))

@@ -36,7 +36,7 @@ end
 
 --- Whether Neovim itself shows our completions in this session, by its own client.
 local function is_native()
-  return vim.lsp.is_enabled ~= nil and vim.lsp.is_enabled("dflash")
+  return vim.lsp.inline_completion ~= nil and vim.lsp.is_enabled("dflash")
 end
 
 --- Begin to complete in a buffer, unless it is of a kind that gets none.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from neovim import Neovim, closing, install_package, neovims, options
+from neovim import Neovim, install_package, neovims, options
 from recording import RECORDING
 from world import World, world
 
@@ -27,17 +28,57 @@ def replay() -> Iterator[World]:
         yield found
 
 
-@pytest.fixture
-def start(version: str, replay: World) -> Iterator[Callable[..., Neovim]]:
-    """Starts Neovims that are ended with the test; arguments as of Neovim's, after the world."""
-    from contextlib import ExitStack
+class Windows:
+    """The Neovims of one version. One serves many tests, for a server takes a while to start; a failed test ends it."""
 
+    def __init__(self, version: str, world: World) -> None:
+        self._version, self._world = version, world
+        self._shared: Neovim | None = None
+        self._own: list[Neovim] = []
+
+    def open(self, file: Path) -> Neovim:
+        """The shared Neovim with this file alone, ready to complete."""
+        if self._shared is None:
+            self._shared = self._start(options(self._world), file)
+        else:
+            self._shared.escape()
+            self._shared.type(f":silent! %bwipeout! | messages clear | edit {file}<Enter>")
+            self._shared.wait_for(file.name)
+        self._shared.wait_ready()
+        return self._shared
+
+    def start(self, *arguments: str | Path, init: str = "", with_options: bool = True) -> Neovim:
+        """A Neovim for this test alone."""
+        self._own.append(self._start((options(self._world) if with_options else "") + init, *arguments))
+        return self._own[-1]
+
+    def _start(self, init: str, *arguments: str | Path) -> Neovim:
+        return Neovim(self._version, self._world, *arguments, init=init)
+
+    def test_ended(self, failed: bool) -> None:
+        for each in self._own:
+            each.close()
+        self._own = []
+        if failed:
+            self.close()
+
+    def close(self) -> None:
+        if self._shared is not None:
+            self._shared.close()
+        self._shared = None
+
+
+@pytest.fixture(scope="session")
+def session_windows(version: str, replay: World) -> Iterator[Windows]:
     if version not in neovims():
         pytest.fail(f"Neovim {version} is not set up: tests/e2e/editors_setup.sh --all")
-    with ExitStack() as stack:
+    windows = Windows(version, replay)
+    yield windows
+    windows.close()
 
-        def begin(*arguments: object, init: str = "", plugin: bool = True) -> Neovim:
-            own = (options(replay) if plugin else "") + init
-            return stack.enter_context(closing(Neovim(version, replay, *arguments, init=own)))  # type: ignore[arg-type]
 
-        yield begin
+@pytest.fixture
+def windows(session_windows: Windows, request: pytest.FixtureRequest) -> Iterator[Windows]:
+    failed = request.session.testsfailed
+    yield session_windows
+    session_windows.test_ended(request.session.testsfailed > failed)

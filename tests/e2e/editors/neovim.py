@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from terminal import Terminal
@@ -56,10 +54,10 @@ class Neovim(Terminal):
         return "\n".join(self.coloured(GHOST))
 
     def wait_ready(self) -> None:
-        self.wait(lambda: "DFlash: replay" in self.text or "DFlash: Smol" in self.text, "a ready engine")
+        self.wait(lambda: "DFlash: replay" in self.text or "DFlash: Smol" in self.text, "a ready engine", 90)
 
     def wait_ghost(self, text: str) -> None:
-        self.wait(lambda: self.ghost == text, f"ghost text {text!r}")
+        self.wait(lambda: self.ghost == text, lambda: f"ghost text {text!r}, now {self.ghost!r}")
 
     def mode(self, mode: str) -> None:
         self.wait(lambda: f"[{mode}]" in self.text, f"mode {mode}")
@@ -106,13 +104,3 @@ def install_package(world: World) -> None:
 def options(world: World) -> str:
     """The lines of an init.lua that name server and profile."""
     return f'vim.g.dflash = {{ cmd = {{ "{world.server}", "lsp" }}, server = {{ profile = "{world.profile}" }} }}\n'
-
-
-@contextmanager
-def closing(neovim: Neovim) -> Iterator[Neovim]:
-    try:
-        yield neovim
-    finally:
-        neovim.close()
-
-

@@ -1,8 +1,10 @@
-"""What the replay engine answers in these proofs: code that begins where a test's file ends."""
+"""What the replay engine answers in these proofs: code that goes on where a test's file ends."""
 
 from __future__ import annotations
 
 AREA = "    if width < 0 or height < 0:\n        raise ValueError(width, height)\n    return width * height"
+GO_AREA = "\tif width < 0 {\n\t\treturn 0\n\t}\n\treturn width * height\n}"
+ROWS = "\n    first,\n    second,\n]"
 
 
 def entry(after: str, text: str, chunk: int = 8, delay_ms: int = 0) -> dict[str, object]:
@@ -12,5 +14,12 @@ def entry(after: str, text: str, chunk: int = 8, delay_ms: int = 0) -> dict[str,
 
 RECORDING = [
     entry("def area(width, height):\n", AREA + "\n\n\ndef perimeter(width, height):\n"),
+    # About a second, in pieces that are told ten times in it.
     entry("def slow_area(width, height):\n", AREA + "\n\n\ndef perimeter(width, height):\n", 4, 40),
+    entry("func area(width, height int) int {\n", GO_AREA + "\n\nfunc perimeter() int {\n"),
+    entry("area = ", "width * height\n"),
+    entry("total = add(", "first, second)\n"),
+    entry("rows = [", ROWS + "\n"),
+    entry('print("😀漢字", ', '"größe 😀", 漢字)\n'),
+    entry("Dear reader,\n", "this is a note of several words.\n"),
 ]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyte
 
-LIMIT_S = 30.0  # for whatever is waited for
+LIMIT_S = float(os.environ.get("DFLASH_E2E_LIMIT_S", "30"))  # for whatever is waited for
 FRAME_S = 0.004  # what comes without a longer pause is one picture
 STALLED_S = 2.0  # a picture that was begun is whole by then
 KEYS = {
@@ -93,13 +93,16 @@ class Terminal:
         while (left := until - time.monotonic()) > 0 and not self.ended:
             self._draw(left)
 
-    def wait(self, condition: Callable[[], object], wanted: str = "", limit_s: float = LIMIT_S) -> None:
+    def wait(
+        self, condition: Callable[[], object], wanted: str | Callable[[], str], limit_s: float = LIMIT_S
+    ) -> None:
         """Draw until the condition holds; AssertionError with the screen when it does not come to that."""
         until = time.monotonic() + limit_s
         while not condition():
             if self.ended or time.monotonic() > until:
                 what = "the program has ended" if self.ended else f"not within {limit_s:.0f} s"
-                raise AssertionError(f"{wanted or 'what was waited for'}: {what}; the screen:\n{self.text}")
+                named = wanted if isinstance(wanted, str) else wanted()
+                raise AssertionError(f"{named}: {what}; the screen:\n{self.text}")
             self._draw(0.05)
 
     def wait_for(self, text: str) -> None:

@@ -1,14 +1,384 @@
-from neovim import Neovim
-from recording import AREA
+"""The Neovim plugin in a real Neovim: what is shown, and what becomes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from itertools import pairwise
+
+import pytest
+from conftest import Windows
+from recording import AREA, GO_AREA, ROWS
 from world import World
 
+HEAD, SLOW_HEAD = "def area(width, height):\n", "def slow_area(width, height):\n"
+SHOWN = AREA.lstrip()  # the editor indents the first line itself
+CANCELLED = 'dflash_requests_total{finish="cancelled"}'
+QUIET_S = 0.5  # for what must not come
 
-def test_first(start, replay: World):
-    file = replay.write("a.py", "def area(width, height):\n")
-    nvim = start(file)
+
+def is_rest(ghost: str, whole: str) -> bool:
+    return ghost != "" and whole.endswith(ghost)
+
+
+def test_a_completion_is_shown_accepted_and_saved(windows: Windows, replay: World) -> None:
+    file = replay.write("area.py", HEAD)
+    nvim = windows.open(file)
+    nvim.type("Go")
+    nvim.wait_ghost(SHOWN)
+    nvim.type("<Tab>")
+    nvim.wait_for("return width * height")
+    assert nvim.saved(file).decode() == HEAD + AREA + "\n"
+    assert nvim.messages() == ""
+
+
+def test_a_completion_grows_without_gaps_and_never_shrinks(windows: Windows, replay: World) -> None:
+    nvim = windows.open(replay.write("grow.py", SLOW_HEAD))
+    seen = nvim.record(lambda: nvim.ghost)
+    nvim.type("Go")
+    nvim.wait_ghost(SHOWN)
+    assert seen[0] == ""
+    assert all(later.startswith(earlier) for earlier, later in pairwise(seen)), seen
+    assert len(seen) >= 4
+
+
+def test_typing_what_is_shown_leaves_the_rest_without_a_gap(windows: Windows, replay: World) -> None:
+    nvim = windows.open(replay.write("through.py", HEAD))
+    nvim.type("Go")
+    nvim.wait_ghost(SHOWN)
+    seen = nvim.record(lambda: nvim.ghost)
+    nvim.type_slowly("if width < 0")
+    nvim.wait_ghost(SHOWN.removeprefix("if width < 0"))
+    assert all(is_rest(ghost, SHOWN) for ghost in seen), seen
+    # On to the next line, whose indentation is the editor's.
+    nvim.type_slowly(" or height < 0:<Enter>ra")
+    nvim.wait_ghost(SHOWN.partition("ra")[2])
+    assert all(is_rest(ghost, SHOWN) for ghost in seen), seen
+
+
+def test_typing_along_while_it_grows_has_no_gap(windows: Windows, replay: World) -> None:
+    nvim = windows.open(replay.write("along.py", SLOW_HEAD))
+    nvim.type("Go")
+    nvim.wait(lambda: nvim.ghost, "the first of it")
+    seen = nvim.record(lambda: nvim.ghost)
+    nvim.type_slowly("if wi")
+    nvim.wait_ghost(SHOWN.removeprefix("if wi"))
+    assert all(seen), seen
+
+
+def test_typing_something_else_hides_it_and_frees_the_engine(windows: Windows, replay: World) -> None:
+    nvim = windows.open(replay.write("against.py", SLOW_HEAD))
+    before = replay.metric(CANCELLED)
+    nvim.type("Go")
+    nvim.wait(lambda: nvim.ghost, "the first of it")
+    nvim.type("x")
+    nvim.wait_ghost("")
+    seen = nvim.record(lambda: nvim.ghost)
+    nvim.wait(lambda: replay.metric(CANCELLED) > before, "a cancelled request")
+    nvim.watch(QUIET_S)
+    assert seen == [""]
+
+
+def test_words_and_lines_are_accepted_one_by_one(windows: Windows, replay: World) -> None:
+    file = replay.write("pieces.py", HEAD)
+    nvim = windows.open(file)
+    nvim.type("Go")
+    nvim.wait_ghost(SHOWN)
+    for left in (" width < 0", " < 0", " 0", ""):
+        nvim.type("<M-Right>")
+        nvim.wait_ghost(left + SHOWN.removeprefix("if width < 0"))
+    nvim.type("<M-C-Right>")
+    nvim.wait(lambda: nvim.ghost.startswith("        raise"), "the line accepted")
+    nvim.type("<M-Right>")  # from a line's end, the next one's first word
+    nvim.wait(lambda: nvim.ghost.startswith(" ValueError"), "a word of the next line accepted")
+    nvim.type("<M-C-Right>")
+    nvim.wait_ghost("    return width * height")
+    nvim.type("<M-C-Right>")
+    nvim.wait_ghost("")
+    assert nvim.saved(file).decode() == HEAD + AREA + "\n"
+
+
+def test_what_the_editor_has_closed_is_not_closed_twice(windows: Windows, replay: World) -> None:
+    file = replay.write("closed.py", "total = add()\n")
+    nvim = windows.open(file)
+    nvim.type("f)i")
+    nvim.wait_ghost("first, second")
+    assert nvim.lines[0] == "total = add(first, second)"
+    nvim.type("<M-Right>")
+    nvim.wait_ghost(", second")
+    nvim.type("<Tab>")
+    nvim.wait_ghost("")
+    assert nvim.saved(file) == b"total = add(first, second)\n"
+
+
+def test_several_lines_move_what_is_right_of_the_cursor_below(windows: Windows, replay: World) -> None:
+    file = replay.write("rows.py", "print(rows = [])\n")
+    nvim = windows.open(file)
+    nvim.type("f]i")
+    nvim.wait(lambda: nvim.ghost, "ghost text")
+    assert nvim.lines[:4] == ["print(rows = [", "    first,", "    second,", "])"]
+    nvim.type("<Tab>")
+    nvim.wait_ghost("")
+    assert nvim.saved(file).decode() == "print(rows = [" + ROWS + ")\n"
+
+
+def test_tabs_are_shown_as_wide_as_they_are_and_accepted_as_tabs(windows: Windows, replay: World) -> None:
+    head = "func area(width, height int) int {\n"
+    file = replay.write("area.go", head)
+    nvim = windows.open(file)
+    nvim.command("set tabstop=4")
+    nvim.type("Go")
+    nvim.wait(lambda: "return width * height" in nvim.ghost, "ghost text")
+    assert nvim.lines[1:4] == ["    if width < 0 {", "        return 0", "    }"]
+    nvim.type("<Tab>")
+    nvim.wait_ghost("")
+    assert nvim.saved(file).decode() == head + GO_AREA + "\n"
+
+
+@pytest.mark.parametrize(("ends", "encoding"), [("\r\n", "utf-8"), ("\n", "latin-1"), ("\r\n", "latin-1")])
+def test_line_ends_and_encoding_of_the_file_are_kept(windows: Windows, replay: World, ends: str, encoding: str) -> None:
+    head = "# größe\n" + HEAD
+    file = replay.write("kept.py", head.replace("\n", ends).encode(encoding))
+    nvim = windows.open(file)
+    nvim.type("Go")
+    nvim.wait_ghost(SHOWN)
+    nvim.type("<M-C-Right>")
+    nvim.wait_ghost(SHOWN.partition("\n")[2])
+    nvim.type("<Tab>")
+    nvim.wait_ghost("")
+    assert nvim.saved(file) == (head + AREA + "\n").replace("\n", ends).encode(encoding)
+
+
+def test_wide_characters_before_and_in_the_text(windows: Windows, replay: World) -> None:
+    file = replay.write("wide.py", 'print("😀漢字", )\n')
+    nvim = windows.open(file)
+    nvim.type("f)i")
+    nvim.wait(lambda: nvim.ghost.replace(" ", "") == '"größe😀",漢字', "ghost text")
+    nvim.type("<M-Right>")
+    nvim.wait(lambda: nvim.ghost.startswith("größe"), "a quote accepted")
+    nvim.type("<M-Right>")
+    nvim.wait(lambda: not nvim.ghost.startswith("größe"), "a word accepted")
+    nvim.type("<Tab>")
+    nvim.wait_ghost("")
+    assert nvim.saved(file).decode() == 'print("😀漢字", "größe 😀", 漢字)\n'
+
+
+def test_undo_takes_back_the_completion_alone(windows: Windows, replay: World) -> None:
+    file = replay.write("undo.py", HEAD)
+    nvim = windows.open(file)
+    nvim.type("Go")
+    nvim.wait_ghost(SHOWN)
+    nvim.type_slowly("if wi")
+    nvim.wait_ghost(SHOWN.removeprefix("if wi"))
+    nvim.type("<Tab>")
+    nvim.wait_ghost("")
+    nvim.type(" + 1")
+    nvim.escape()
+    assert nvim.ask("getline('.')") == "'    return width * height + 1'"
+    nvim.type("u")
+    assert nvim.ask("getline(2, '$')") == str(AREA.split("\n"))
+    nvim.type("u")
+    assert nvim.ask("getline(2, '$')") == "['    if wi']"
+    nvim.type("u")
+    assert nvim.ask("line('$')") == "1"
+
+
+def test_leaving_insert_mode_ends_it(windows: Windows, replay: World) -> None:
+    nvim = windows.open(replay.write("leave.py", SLOW_HEAD))
+    nvim.type("Go")
+    nvim.wait(lambda: nvim.ghost, "the first of it")
+    nvim.escape()
+    nvim.wait_ghost("")
+    seen = nvim.record(lambda: nvim.ghost)
+    nvim.watch(QUIET_S)
+    assert seen == [""]
+
+
+def test_a_macro_does_what_was_recorded(windows: Windows, replay: World) -> None:
+    file = replay.write("macro.py", "area\narea\narea\n")
+    nvim = windows.open(file)
+    nvim.type("qqA = ")
+    nvim.wait_for("area =")
+    seen = nvim.record(lambda: nvim.ghost)
+    nvim.watch(QUIET_S)
+    nvim.type("<Tab>1")
+    nvim.escape()
+    nvim.type("jq@q")
+    nvim.type("A = ")  # at a place where something is offered
+    nvim.wait_ghost("width * height")
+    assert seen == ["", "width * height"]
+    nvim.type("<Tab>")
+    nvim.wait_ghost("")
+    saved = nvim.saved(file).decode().expandtabs(1).splitlines()
+    assert [line.split() for line in saved] == [["area", "=", "1"], ["area", "=", "1"], "area = width * height".split()]
+
+
+def test_dot_repeats_what_was_accepted(windows: Windows, replay: World) -> None:
+    file = replay.write("dot.py", "area\narea\n")
+    nvim = windows.open(file)
+    nvim.type("A = ")
+    nvim.wait_ghost("width * height")
+    nvim.type("<M-Right>")
+    nvim.wait_ghost(" * height")
+    nvim.type("<Tab>")
+    nvim.wait_ghost("")
+    nvim.type(" + 1")
+    nvim.escape()
+    nvim.type("j.")
+    nvim.mode("n")
+    assert nvim.saved(file) == b"area = width * height + 1\narea = width * height + 1\n"
+
+
+def test_dot_repeats_several_lines_as_they_were(windows: Windows, replay: World) -> None:
+    file = replay.write("dots.py", HEAD)
+    nvim = windows.open(file)
+    nvim.type("Go")
+    nvim.wait_ghost(SHOWN)
+    nvim.type("<Tab>")
+    nvim.wait_ghost("")
+    nvim.escape()
+    nvim.type("gg.")
+    assert nvim.saved(file).decode() == HEAD + AREA + "\n" + AREA + "\n"
+
+
+def test_buffers_without_a_name_are_documents_of_their_own(windows: Windows, replay: World) -> None:
+    nvim = windows.start()
+    nvim.type("i")
+    nvim.wait_ready()
+    nvim.type("Dear reader,<Enter>")
+    nvim.wait_ghost("this is a note of several words.")
+    nvim.escape()
+    nvim.command("new")
+    nvim.type("iarea = ")
+    nvim.wait_ghost("width * height")
+    nvim.type("<Tab>")
+    nvim.wait_ghost("")
+    second = replay.workspace / "second"
+    nvim.escape()
+    nvim.command("w second")
+    nvim.type("oarea = ")  # the buffer has a name now
+    nvim.wait_ghost("width * height")
+    nvim.type("<Tab>")
+    nvim.wait_ghost("")
+    assert nvim.saved(second) == b"area = width * height\n" * 2
+    nvim.command("q")
+    nvim.type("A")
+    nvim.wait_ghost("this is a note of several words.")
+    nvim.type("<Tab>")
+    nvim.wait_ghost("")
+    nvim.escape()
+    assert nvim.ask("getline(1, '$')") == "['Dear reader,', 'this is a note of several words.']"
+    assert "E" not in nvim.messages()
+
+
+@pytest.mark.parametrize("keys", ["<Esc>dd", "<C-o>dd", "<C-u><BS>"])
+def test_deleting_the_last_line_while_it_is_completed(windows: Windows, replay: World, keys: str) -> None:
+    nvim = windows.open(replay.write("last.py", "# one\n" + SLOW_HEAD))
+    nvim.type("Go")
+    nvim.wait(lambda: nvim.ghost, "the first of it")
+    nvim.type(keys)
+    nvim.wait_ghost("")
+    nvim.watch(2 * QUIET_S)
+    nvim.escape()
+    assert nvim.ask("getline(1, '$')") == f"['# one', '{SLOW_HEAD.strip()}']"
+    assert nvim.messages() == ""
+
+
+def test_two_windows_share_one_engine(windows: Windows, replay: World) -> None:
+    both = [windows.open(replay.write("left.py", HEAD)), windows.start(replay.write("right.py", HEAD))]
+    both[1].wait_ready()
+    for nvim in both:
+        nvim.type("Go")
+    for nvim in both:
+        nvim.wait_ghost(SHOWN)
+    assert len(replay.engine_pids()) == 1
+
+
+def test_a_killed_engine_is_there_again_by_itself(windows: Windows, replay: World) -> None:
+    nvim = windows.open(replay.write("killed.py", SLOW_HEAD))
+    nvim.type("Go")
+    nvim.wait(lambda: nvim.ghost, "the first of it")
+    (pid,) = replay.engine_pids()
+    os.kill(pid, signal.SIGKILL)
+    nvim.type("x<BS>")
+    nvim.wait(lambda: replay.engine_pids() not in ([pid], []), "another engine")
+    nvim.wait_ready()
+
+    def is_offered() -> bool:
+        nvim.type("<Esc>A")
+        nvim.watch(0.3)
+        return nvim.ghost != ""
+
+    nvim.wait(is_offered, "ghost text of the new engine")
+    nvim.escape()
+    assert "E5108" not in nvim.messages()
+
+
+def test_a_killed_server_is_started_again(windows: Windows, replay: World) -> None:
+    nvim = windows.start(replay.write("server.py", HEAD))
+    nvim.wait_ready()
+    os.kill(replay.server_pid(nvim.pid), signal.SIGKILL)
+    nvim.wait_for("DFlash: starting")
     nvim.wait_ready()
     nvim.type("Go")
-    nvim.wait_ghost(AREA.lstrip())
-    nvim.type("<Tab>")
-    nvim.wait(lambda: nvim.ghost == "")
-    assert nvim.saved(file) == ("def area(width, height):\n" + AREA + "\n").encode()
+    nvim.wait_ghost(SHOWN)
+
+
+def test_keys_do_what_they_did_where_nothing_is_shown(windows: Windows, replay: World) -> None:
+    file = replay.write("keys.txt", "x\n")
+    own = 'vim.keymap.set("i", "<C-]>", function() return "]" .. "!" end, { expr = true })\n'
+    nvim = windows.start(file, init=own)
+    nvim.wait_ready()
+    nvim.type("A<C-]><Tab>y")
+    assert nvim.saved(file) == b"x]!\ty\n"
+
+
+def test_dismissed_text_comes_back_with_the_next_key(windows: Windows, replay: World) -> None:
+    nvim = windows.open(replay.write("dismiss.py", HEAD))
+    nvim.type("Go")
+    nvim.wait_ghost(SHOWN)
+    nvim.type("<C-]>")
+    nvim.wait_ghost("")
+    nvim.watch(QUIET_S)
+    assert nvim.ghost == ""
+    nvim.type("i")
+    nvim.wait_ghost(SHOWN.removeprefix("i"))
+
+
+def test_the_completion_menu_hides_it(windows: Windows, replay: World) -> None:
+    nvim = windows.open(replay.write("menu.py", "area = 1\narea"))
+    nvim.type("GA = ")
+    nvim.wait_ghost("width * height")
+    nvim.type("<C-n>")
+    nvim.wait(lambda: nvim.ghost == "" and nvim.ask is not None, "no ghost text beside the menu")
+    nvim.type("<C-e>")
+    nvim.wait_ghost("width * height")
+
+
+def test_it_can_be_switched_off_and_snoozed(windows: Windows, replay: World) -> None:
+    nvim = windows.open(replay.write("toggle.py", HEAD + "    "))
+    for off, on, told in (("toggle", "toggle", "off"), ("snooze 5", "snooze 0", "snoozed"), ("disable", "enable", "off")):
+        nvim.command(f"Dflash {off}")
+        nvim.wait_for(f"DFlash: {told}")
+        nvim.type("GA")
+        nvim.mode("i")
+        nvim.watch(QUIET_S)
+        assert nvim.ghost == ""
+        nvim.escape()
+        nvim.command(f"Dflash {on}")
+        nvim.wait_ready()
+        nvim.type("GA")
+        nvim.wait_ghost(SHOWN)
+        nvim.escape()
+        nvim.wait_ghost("")
+
+
+def test_health_and_help_are_there(windows: Windows, replay: World) -> None:
+    nvim = windows.open(replay.write("health.py", HEAD))
+    nvim.command("checkhealth dflash")
+    nvim.wait_for("a server runs")
+    assert "ERROR" not in nvim.ask("getline(1, '$')")
+    nvim.command("helptags ALL")
+    nvim.command("only | help dflash-options")
+    nvim.wait_for("vim.g.dflash")
+    assert nvim.messages() == ""

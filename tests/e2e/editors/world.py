@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -67,6 +68,25 @@ class World:
         """The engines that run here, by the records they keep."""
         records = (self.root / "run").glob("dflash-lsp/engine-*.json")
         return [int(json.loads(record.read_text(encoding="utf-8"))["pid"]) for record in records]
+
+
+    def server_pid(self, editor: int) -> int:
+        """The language server that an editor has started, however many processes lie between."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                if b"lsp" in words and editor in _ancestors(int(folder.name)):
+                    return int(folder.name)
+        raise AssertionError("no server runs")
+
+
+def _ancestors(pid: int) -> list[int]:
+    found: list[int] = []
+    while pid > 1:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        pid = int(stat.rpartition(")")[2].split()[1])
+        found.append(pid)
+    return found
 
 
 @contextmanager

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Runs the proofs in terminal editors: Neovim 0.11 with the plugin, or everything that editors_setup.sh --all sets up.
+#
+#   editors.sh [--all] [PYTEST ARGUMENTS...]
+#
+# Needs editors_setup.sh (with --all) and the project installed in .venv, or the server named by $DFLASH_LSP.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+cache="${DFLASH_E2E:-${XDG_CACHE_HOME:-$HOME/.cache}/dflash-e2e}"
+[[ -x $cache/terminal/bin/pytest ]] || { echo "no terminal in $cache: run tests/e2e/editors_setup.sh first" >&2; exit 1; }
+which=(-m "not all_editors")
+if [[ ${1:-} == --all ]]; then
+    shift
+    which=(--neovim 0.10,0.11,0.12)
+fi
+exec "$cache/terminal/bin/pytest" -c tests/e2e/editors/pytest.ini "${which[@]}" tests/e2e/editors "$@"
