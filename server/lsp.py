@@ -93,7 +93,7 @@ def create_server() -> DflashServer:
         settings, found = read_settings(params.initialization_options, settings)
         problems.extend([*wrong, *found])
         window.settings = settings
-        add_surface(server, chosen_surface(settings.surface, params))
+        add_surface(server, chosen_surface(settings.surface, params), params)
         window.documents.encoding = Encoding(server.workspace.position_encoding)
         window.folders = [folder.uri for folder in params.workspace_folders or []] or [
             uri for uri in [params.root_uri] if uri

@@ -5,13 +5,12 @@ Two at once would ask for the same place twice, and each would supersede the oth
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
-from server.documents.document import Place
 from server.documents.positions import Position, Range
+from server.menu import MenuAbilities, MenuSite, menu_item
 from server.protocol import STREAM, StreamedCompletionParams
 from server.settings import Surface
 from server.streaming import GrowthStream
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 ACCEPTED = "dflash.accepted"
 MENU_TRIGGERS = (".", "(", "[", "{", "=", ":", ",", " ")
-MENU_LABEL_LENGTH = 60
-_WORD_BEFORE = re.compile(r"\w*\Z")
 
 
 def chosen_surface(wanted: Surface | None, params: types.InitializeParams) -> Surface:
@@ -38,12 +35,12 @@ def chosen_surface(wanted: Surface | None, params: types.InitializeParams) -> Su
     return "menu"
 
 
-def add_surface(server: DflashServer, surface: Surface) -> None:
-    """Register, and so advertise, one surface."""
-    {"inline": _add_inline, "stream": _add_stream, "menu": _add_menu}[surface](server)
+def add_surface(server: DflashServer, surface: Surface, params: types.InitializeParams) -> None:
+    """Register, and so advertise, one surface, in the form that the client can take."""
+    {"inline": _add_inline, "stream": _add_stream, "menu": _add_menu}[surface](server, params)
 
 
-def _add_inline(server: DflashServer) -> None:
+def _add_inline(server: DflashServer, params: types.InitializeParams) -> None:
     # Without options pygls does not advertise the feature.
     @server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
     async def inline_completion(params: types.InlineCompletionParams) -> types.InlineCompletionList | None:
@@ -52,7 +49,7 @@ def _add_inline(server: DflashServer) -> None:
         return _inline_list(uri, results)
 
 
-def _add_stream(server: DflashServer) -> None:
+def _add_stream(server: DflashServer, params: types.InitializeParams) -> None:
     @server.feature(STREAM)
     async def streamed_completion(params: StreamedCompletionParams) -> types.InlineCompletionList | None:
         uri, token = params.textDocument.uri, params.partialResultToken
@@ -77,38 +74,19 @@ def _add_stream(server: DflashServer) -> None:
         return _inline_list(uri, results)
 
 
-def _add_menu(server: DflashServer) -> None:
+def _add_menu(server: DflashServer, params: types.InitializeParams) -> None:
+    abilities = MenuAbilities.of(params)
+
     @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=MENU_TRIGGERS))
     async def completion(params: types.CompletionParams) -> types.CompletionList:
-        uri = params.text_document.uri
-        results = await server.window.complete(uri, position_of(params.position))
+        uri, position = params.text_document.uri, position_of(params.position)
         document = server.window.documents.get(uri)
-        if not results or document is None:
-            return types.CompletionList(is_incomplete=True, items=[])
-        place = document.place(position_of(params.position))
-        found = _WORD_BEFORE.search(document.lines[place.line][: place.column])
-        word = found[0] if found is not None else ""
+        # Before the answer is there: the document may be another one by then.
+        site = None if document is None else MenuSite.of(document, document.place(position))
+        results = [] if site is None else await server.window.complete(uri, position)
+        items = [menu_item(site, each, _accepted(uri, each), abilities) for each in results[:1] if site is not None]
         # Incomplete: the next key must ask again, since no filter of the client's knows what fits then.
-        start = document.position(Place(place.line, place.column - len(word)))
-        return types.CompletionList(is_incomplete=True, items=[_menu_item(uri, start, word, results[0])])
-
-
-def _menu_item(uri: str, start: Position, word: str, result: CompletionResult) -> types.CompletionItem:
-    """One item with all lines. It begins with the word at the cursor, by which clients filter, at `start`."""
-    first_line = (word + result.text).strip().partition("\n")[0].rstrip("\r")
-    return types.CompletionItem(
-        label=first_line[:MENU_LABEL_LENGTH],
-        kind=types.CompletionItemKind.Snippet,
-        detail="DFlash",
-        documentation=word + result.text,
-        sort_text="\x01",
-        filter_text=word or first_line,
-        preselect=True,
-        insert_text_format=types.InsertTextFormat.PlainText,
-        insert_text_mode=types.InsertTextMode.AsIs,
-        text_edit=types.TextEdit(_lsp_range(Range(start, result.range.end)), word + result.text),
-        command=_accepted(uri, result),
-    )
+        return types.CompletionList(is_incomplete=True, items=items)
 
 
 def _inline_list(uri: str, results: list[CompletionResult]) -> types.InlineCompletionList | None:

@@ -16,7 +16,8 @@ local function wire()
   local function on(events, callback)
     vim.api.nvim_create_autocmd(events, { group = group, callback = callback })
   end
-  on({ "TextChangedI", "TextChangedP", "CursorMovedI", "CompleteChanged", "CompleteDone" }, completion.update)
+  on({ "TextChangedI", "TextChangedP", "CursorMovedI" }, completion.update)
+  on("CompleteDone", vim.schedule_wrap(completion.update)) -- once the menu is gone
   on({ "InsertLeave", "BufLeave", "WinLeave", "RecordingEnter" }, completion.clear)
   on({ "BufWritePost", "BufFilePost" }, function(event)
     documents.attach(event.buf)

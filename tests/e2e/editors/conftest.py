@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from neovim import Neovim, install_package, neovims, options
 from recording import RECORDING
 from world import World, world
+
+from neovim import Neovim, install_package, neovims, options
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,13 +48,13 @@ class Windows:
         self._shared.wait_ready()
         return self._shared
 
-    def start(self, *arguments: str | Path, init: str = "", with_options: bool = True) -> Neovim:
+    def start(self, *arguments: str | Path, init: str = "", columns: int = 100) -> Neovim:
         """A Neovim for this test alone."""
-        self._own.append(self._start((options(self._world) if with_options else "") + init, *arguments))
+        self._own.append(self._start(options(self._world) + init, *arguments, columns=columns))
         return self._own[-1]
 
-    def _start(self, init: str, *arguments: str | Path) -> Neovim:
-        return Neovim(self._version, self._world, *arguments, init=init)
+    def _start(self, init: str, *arguments: str | Path, columns: int = 100) -> Neovim:
+        return Neovim(self._version, self._world, *arguments, init=init, columns=columns)
 
     def test_ended(self, failed: bool) -> None:
         for each in self._own:

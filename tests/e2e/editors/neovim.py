@@ -90,7 +90,7 @@ class Neovim(Terminal):
         before = file.stat().st_mtime_ns if file.exists() else 0
         self.type(":silent w<Enter>")
         self.wait(lambda: file.exists() and file.stat().st_mtime_ns != before, "a saved file")
-        self.wait(lambda: "[+]" not in self.text, "a buffer without changes")
+        assert self.ask("&modified") == "0"
         return file.read_bytes()
 
 

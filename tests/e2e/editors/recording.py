@@ -12,10 +12,16 @@ def entry(after: str, text: str, chunk: int = 8, delay_ms: int = 0) -> dict[str,
     return {"after": after, "text": text, "chunks": chunks, "delay_ms": delay_ms}
 
 
+def slow_head(name: str) -> str:
+    """A function whose body takes a second to come, in pieces that are told ten times in it."""
+    return f"def {name}_area(width, height):\n"
+
+
+# One for each test that needs one, for a server remembers what it has shown.
+SLOW = ("grow", "along", "against", "leave", "last_0", "last_1", "last_2", "killed", "native", "native_against")
 RECORDING = [
     entry("def area(width, height):\n", AREA + "\n\n\ndef perimeter(width, height):\n"),
-    # About a second, in pieces that are told ten times in it.
-    entry("def slow_area(width, height):\n", AREA + "\n\n\ndef perimeter(width, height):\n", 4, 40),
+    *(entry(slow_head(name), AREA + "\n\n\ndef perimeter(width, height):\n", 4, 40) for name in SLOW),
     entry("func area(width, height int) int {\n", GO_AREA + "\n\nfunc perimeter() int {\n"),
     entry("area = ", "width * height\n"),
     entry("total = add(", "first, second)\n"),

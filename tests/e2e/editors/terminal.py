@@ -34,7 +34,9 @@ KEYS = {
     "<M-C-Right>": "\x1b[1;7C",
 }
 # What pyte would take for text or for another sequence: private modes that ask back, key protocols, long strings.
-_FOREIGN = re.compile(rb"\x1b\[[?>=<][0-9;:]*\$?[a-gi-km-z]|\x1b\[[0-9;]*[$ \"'*+][a-z~|}]|\x1b[P_^X].*?\x1b\\", re.DOTALL)
+_FOREIGN = re.compile(
+    rb"\x1b\[[?>=<][0-9;:]*\$?[a-gi-km-z]|\x1b\[[0-9;]*[$ \"'*+][a-z~|}]|\x1b[P_^X].*?\x1b\\", re.DOTALL
+)
 # Synchronised output: whether the terminal knows it, and where a picture begins (h) and ends (l).
 _ASKS_FOR_PICTURES, _KNOWS_PICTURES = b"\x1b[?2026$p", b"\x1b[?2026;2$y"
 _PICTURE = re.compile(rb"\x1b\[\?2026([hl])")
@@ -93,9 +95,7 @@ class Terminal:
         while (left := until - time.monotonic()) > 0 and not self.ended:
             self._draw(left)
 
-    def wait(
-        self, condition: Callable[[], object], wanted: str | Callable[[], str], limit_s: float = LIMIT_S
-    ) -> None:
+    def wait(self, condition: Callable[[], object], wanted: str | Callable[[], str], limit_s: float = LIMIT_S) -> None:
         """Draw until the condition holds; AssertionError with the screen when it does not come to that."""
         until = time.monotonic() + limit_s
         while not condition():
@@ -219,7 +219,7 @@ def _svg(screen: pyte.Screen) -> str:
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
         f'font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace" font-size="14">',
-        f'<rect width="100%" height="100%" rx="6" fill="#ffffff" stroke="#d0d7de"/>',
+        '<rect width="100%" height="100%" rx="6" fill="#ffffff" stroke="#d0d7de"/>',
     ]
     for row in range(rows):
         y = _MARGIN + row * _HEIGHT

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from recording import ROWS
 from terminal import Terminal
 from world import World, cache_dir
 

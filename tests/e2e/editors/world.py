@@ -69,7 +69,6 @@ class World:
         records = (self.root / "run").glob("dflash-lsp/engine-*.json")
         return [int(json.loads(record.read_text(encoding="utf-8"))["pid"]) for record in records]
 
-
     def server_pid(self, editor: int) -> int:
         """The language server that an editor has started, however many processes lie between."""
         for folder in Path("/proc").glob("[0-9]*"):
