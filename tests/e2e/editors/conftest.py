@@ -48,13 +48,13 @@ class Windows:
         self._shared.wait_ready()
         return self._shared
 
-    def start(self, *arguments: str | Path, init: str = "", columns: int = 100) -> Neovim:
+    def start(self, *arguments: str | Path, init: str = "", **more: object) -> Neovim:
         """A Neovim for this test alone."""
-        self._own.append(self._start(options(self._world) + init, *arguments, columns=columns))
+        self._own.append(self._start(options(self._world) + init, *arguments, **more))
         return self._own[-1]
 
-    def _start(self, init: str, *arguments: str | Path, columns: int = 100) -> Neovim:
-        return Neovim(self._version, self._world, *arguments, init=init, columns=columns)
+    def _start(self, init: str, *arguments: str | Path, **more: object) -> Neovim:
+        return Neovim(self._version, self._world, *arguments, init=init, **more)  # type: ignore[arg-type]
 
     def test_ended(self, failed: bool) -> None:
         for each in self._own:

@@ -13,7 +13,7 @@ vim.o.swapfile = false
 vim.o.shada = ""
 vim.o.showmode = false
 vim.o.laststatus = 2
-vim.o.statusline = "%f %m [%{mode()}] %{v:lua.require'dflash'.status()}"
+vim.o.statusline = "%f %m [%{mode()}] %{exists('g:loaded_dflash') ? v:lua.require'dflash'.status() : ''}"
 vim.cmd.colorscheme("default")
 vim.api.nvim_set_hl(0, "DflashGhost", { ctermfg = 4 })
 vim.api.nvim_set_hl(0, "ComplHint", { ctermfg = 4 })
@@ -37,8 +37,16 @@ def neovims() -> dict[str, tuple[Path, dict[str, str]]]:
 
 
 class Neovim(Terminal):
-    def __init__(self, version: str, world: World, *arguments: str | Path, init: str = "", columns: int = 100) -> None:
-        """`init`: what the user's own init.lua says beside INIT."""
+    def __init__(
+        self,
+        version: str,
+        world: World,
+        *arguments: str | Path,
+        init: str = "",
+        columns: int = 100,
+        packages: bool = True,
+    ) -> None:
+        """init: what the user's own init.lua says beside INIT. packages: whether those in their folder are loaded."""
         self.world = world
         executable, environment = neovims()[version]
         config = world.root / "config/nvim"
@@ -46,7 +54,8 @@ class Neovim(Terminal):
         (config / "init.lua").write_text(INIT + init, encoding="utf-8")
         data = {"XDG_DATA_HOME": str(world.root / "data"), "XDG_CACHE_HOME": str(world.root / "cache")}
         environment = {**world.environment, **environment, **data}
-        super().__init__([executable, *arguments], world.workspace, environment, columns)
+        command = [executable, *([] if packages else ["--cmd", "set packpath="]), *arguments]
+        super().__init__(command, world.workspace, environment, columns)
 
     @property
     def ghost(self) -> str:

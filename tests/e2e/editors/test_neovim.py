@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from conftest import Windows
 from recording import AREA, GO_AREA, ROWS, slow_head
-from world import World
+from world import ROOT, World
 
 HEAD = "def area(width, height):\n"
 SHOWN = AREA.lstrip()  # the editor indents the first line itself
@@ -303,12 +303,12 @@ def test_a_killed_engine_is_there_again_by_itself(windows: Windows, replay: Worl
     (pid,) = replay.engine_pids()
     os.kill(pid, signal.SIGKILL)
     nvim.type("x")
-    nvim.escape()
-    nvim.type("0D")
 
     def is_offered() -> bool:
-        nvim.type("<Esc>A")
-        nvim.watch(QUIET_S)
+        nvim.escape()
+        nvim.command("silent edit!")
+        nvim.type("Go")
+        nvim.watch(2 * QUIET_S)
         return nvim.ghost != ""
 
     nvim.wait(is_offered, "ghost text of another engine", 60)
@@ -388,3 +388,38 @@ def test_health_and_help_are_there(windows: Windows, replay: World) -> None:
     nvim.command("helptags ALL")
     nvim.command("help dflash-options")
     nvim.wait_for("vim.g.dflash")
+
+
+def test_alternatives_are_asked_for_where_there_are_none(windows: Windows, replay: World) -> None:
+    nvim = windows.open(replay.write("alternatives.py", HEAD))
+    nvim.type("Go")
+    nvim.wait_ghost(SHOWN)
+    seen = nvim.record(lambda: nvim.ghost)
+    nvim.type("<M-]>")  # the replay engine has but one text
+    nvim.watch(QUIET_S)
+    assert seen == [SHOWN]
+    nvim.type("<Tab>")
+    nvim.wait_for("return width * height")
+
+
+def test_setup_as_lazy_nvim_calls_it(windows: Windows, replay: World) -> None:
+    """lazy.nvim puts the folder on the runtime path when an event comes, sources plugin/ and calls setup()."""
+    file = replay.write("lazy.py", HEAD)
+    init = f"""
+    vim.g.dflash = nil
+    vim.api.nvim_create_autocmd("InsertEnter", {{ once = true, callback = function()
+      vim.opt.rtp:append("{ROOT}/neovim")
+      vim.cmd.source("{ROOT}/neovim/plugin/dflash.lua")
+      require("dflash").setup({{
+        cmd = {{ "{replay.server}", "lsp" }}, server = {{ profile = "{replay.profile}" }}, keys = {{ accept = "<C-l>" }},
+      }})
+      vim.api.nvim_exec_autocmds("InsertEnter", {{ group = "dflash.wake" }})
+    end }})
+    """
+    nvim = windows.start(file, init=init, packages=False)
+    nvim.type("Go")
+    nvim.wait_ghost(SHOWN)
+    nvim.type("<C-l>")
+    nvim.wait_ghost("")
+    assert nvim.saved(file).decode() == HEAD + AREA + "\n"
+    assert nvim.messages() == ""
