@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check extension e2e e2e-figures clean llama-cpp
+.PHONY: demo test check extension e2e e2e-figures e2e-editors clean llama-cpp
 
 demo: $(READY)
 	@$(BIN)/dflash-lsp fetch embedded
@@ -33,6 +33,13 @@ extension:
 e2e: $(READY) extension
 	tests/e2e/setup.sh
 	tests/e2e/run.sh
+	tests/e2e/editors_setup.sh
+	tests/e2e/editors.sh
+
+# All terminal editors: Neovim 0.10 to 0.12, Emacs, Helix, Vim; sets them up from Debian's archive, apart from the system.
+e2e-editors: $(READY)
+	tests/e2e/editors_setup.sh --all
+	tests/e2e/editors.sh --all
 
 # What VS Code and the extension take; asserts nothing. For a machine that does nothing else meanwhile.
 e2e-figures: $(READY) extension

@@ -411,7 +411,9 @@ def test_setup_as_lazy_nvim_calls_it(windows: Windows, replay: World) -> None:
       vim.opt.rtp:append("{ROOT}/neovim")
       vim.cmd.source("{ROOT}/neovim/plugin/dflash.lua")
       require("dflash").setup({{
-        cmd = {{ "{replay.server}", "lsp" }}, server = {{ profile = "{replay.profile}" }}, keys = {{ accept = "<C-l>" }},
+        cmd = {{ "{replay.server}", "lsp" }},
+        server = {{ profile = "{replay.profile}" }},
+        keys = {{ accept = "<C-l>" }},
       }})
       vim.api.nvim_exec_autocmds("InsertEnter", {{ group = "dflash.wake" }})
     end }})
