@@ -25,13 +25,16 @@ local function wire()
   on("BufUnload", function(event)
     documents.forget(event.buf)
   end)
-  server.on_start(function()
-    for _, buf in ipairs(vim.api.nvim_list_bufs()) do
-      if vim.api.nvim_buf_is_loaded(buf) and vim.bo[buf].buflisted then
-        documents.attach(buf)
+  server.listen({
+    started = function()
+      for _, buf in ipairs(vim.api.nvim_list_bufs()) do
+        if vim.api.nvim_buf_is_loaded(buf) and vim.bo[buf].buflisted then
+          documents.attach(buf)
+        end
       end
-    end
-  end)
+    end,
+    ready = completion.update, -- who waits at a place is told without another key
+  })
   require("dflash.keys").map()
 end
 

@@ -14,7 +14,7 @@ local id
 local restarts = {}
 ---@type table<any, fun(value: table)> by partial result token
 local growing = {}
----@type fun()[] what hears of a new client
+---@type { started: fun(), ready: fun() }[] what hears of a new client, and of an engine that is there
 local listeners = {}
 
 --- Call a client's method, which is none yet in Neovim 0.10.
@@ -33,9 +33,16 @@ function M.client()
   return client and not call(client, "is_stopped") and client or nil
 end
 
----@param listener fun()
-function M.on_start(listener)
+---@param listener { started: fun(), ready: fun() }
+function M.listen(listener)
   table.insert(listeners, listener)
+end
+
+---@param what "started"|"ready"
+local function tell(what)
+  for _, listener in ipairs(listeners) do
+    listener[what]()
+  end
 end
 
 ---@param reason string
@@ -117,8 +124,12 @@ function M.start()
     handlers = {
       ["$/progress"] = progressed,
       ["dflash/status"] = function(_, params)
+        local was_ready = status.known.engine and status.known.engine.state ~= "loading"
         status.known.engine = params
         status.changed()
+        if not was_ready and params.state ~= "loading" then
+          tell("ready")
+        end
       end,
       ["didChangeStatus"] = function() end, -- says less than dflash/status
     },
@@ -136,9 +147,7 @@ function M.start()
   status.known.failure = nil
   status.changed()
   if id then
-    for _, listener in ipairs(listeners) do
-      listener()
-    end
+    tell("started")
   else
     fail(("%s does not start; see :LspLog"):format(cmd[1]))
   end

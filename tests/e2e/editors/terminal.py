@@ -183,7 +183,7 @@ class Terminal:
 
 
 def keys_of(text: str) -> list[str]:
-    return re.findall(r"<[A-Z][A-Za-z0-9-]*(?:-[^\s])?>|.", text, re.DOTALL)
+    return re.findall(r"<[MC]-\S>|<[A-Z][A-Za-z0-9-]*>|.", text, re.DOTALL)
 
 
 def _bytes_of(key: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from conftest import Windows
@@ -34,6 +35,12 @@ def native(windows: Windows, version: str, replay: World) -> Neovim:
     return nvim
 
 
+def edit(native: Neovim, file: Path) -> None:
+    """Open a file, and wait until Neovim has told the server of it, which it does a little later."""
+    native.command(f"edit {file}")
+    native.wait(lambda: native.ask("luaeval('#vim.lsp.get_clients({ bufnr = 0 })')") == "1", "an attached server")
+
+
 def test_it_shows_and_accepts(native: Neovim, replay: World) -> None:
     native.type("Go")
     native.wait_ghost(SHOWN)
@@ -45,7 +52,7 @@ def test_it_shows_and_accepts(native: Neovim, replay: World) -> None:
 
 
 def test_it_grows_without_gaps_and_follows_what_is_typed(native: Neovim, replay: World) -> None:
-    native.command(f"edit {replay.write('grows.py', slow_head('native'))}")
+    edit(native, replay.write("grows.py", slow_head("native")))
     seen = native.record(lambda: native.ghost)
     native.type("Go")
     native.wait_ghost(SHOWN)
@@ -58,7 +65,7 @@ def test_it_grows_without_gaps_and_follows_what_is_typed(native: Neovim, replay:
 
 
 def test_a_key_cancels_what_runs(native: Neovim, replay: World) -> None:
-    native.command(f"edit {replay.write('against.py', slow_head('native_against'))}")
+    edit(native, replay.write("against.py", slow_head("native_against")))
     before = replay.metric(CANCELLED)
     native.type("Go")
     native.wait(lambda: native.ghost, "the first of it")
@@ -71,7 +78,7 @@ def test_a_key_cancels_what_runs(native: Neovim, replay: World) -> None:
 
 def test_line_ends_of_the_file_are_kept(native: Neovim, replay: World) -> None:
     file = replay.write("dos.py", HEAD.replace("\n", "\r\n"))
-    native.command(f"edit {file}")
+    edit(native, file)
     native.type("Go")
     native.wait_ghost(SHOWN)
     native.type("<Tab>")

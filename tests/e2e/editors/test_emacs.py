@@ -1,0 +1,112 @@
+"""Emacs: copilot.el unchanged, lsp-mode's inline completion, and eglot's menu."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from emacs import Emacs
+from recording import AREA
+from world import World
+
+pytestmark = pytest.mark.all_editors
+HEAD = "def area(width, height):\n"
+TYPED = "    if"
+SHOWN = AREA.removeprefix(TYPED)
+
+# As docs/editors/emacs.md says them, but for the server's path and what only these tests want.
+COPILOT = """
+(require 'copilot)
+(setq copilot-server-executable "{server}"
+      copilot-server-args '("lsp"))
+(add-hook 'python-mode-hook #'copilot-mode)
+(define-key copilot-completion-map (kbd "TAB") #'copilot-accept-completion)
+(define-key copilot-completion-map (kbd "M-f") #'copilot-accept-completion-by-word)
+(set-face-attribute 'copilot-overlay-face nil :foreground "blue" :weight 'normal :slant 'normal)
+"""
+LSP_MODE = """
+(require 'lsp-mode)
+(require 'lsp-inline-completion)
+(add-to-list 'lsp-language-id-configuration '(python-mode . "python"))
+(lsp-register-client
+ (make-lsp-client :new-connection (lsp-stdio-connection '("{server}" "lsp"))
+                  :activation-fn (lsp-activate-on "python")
+                  :server-id 'dflash :add-on? t))
+(setq lsp-inline-completion-idle-delay 0.2)
+(add-hook 'python-mode-hook #'lsp)
+(setq lsp-auto-guess-root t lsp-headerline-breadcrumb-enable nil lsp-enable-suggest-server-download nil)
+(set-face-attribute 'lsp-inline-completion-overlay-face nil :foreground "blue" :inherit nil)
+"""
+EGLOT = """
+(require 'eglot)
+(require 'company)
+(add-to-list 'eglot-server-programs '(python-mode . ("{server}" "lsp")))
+(add-hook 'python-mode-hook #'eglot-ensure)
+(add-hook 'python-mode-hook #'company-mode)
+(setq company-minimum-prefix-length 1 company-idle-delay 0.1)
+"""
+
+
+@pytest.fixture
+def start(replay: World) -> Iterator[Callable[[str], Emacs]]:
+    """Starts an Emacs on a file that ends in HEAD, the cursor behind it, with an init file."""
+    settings = replay.root / "config/dflash-lsp"
+    settings.mkdir(exist_ok=True)
+    (settings / "settings.toml").write_text(f'profile = "{replay.profile}"\n', encoding="utf-8")
+    started: list[Emacs] = []
+
+    def begin(init: str) -> Emacs:
+        file = replay.write("area.py", HEAD)
+        emacs = Emacs(replay, init.format(server=replay.server), file)
+        started.append(emacs)
+        emacs.wait_for("def area(width, height):")
+        emacs.type("<M->>")
+        return emacs
+
+    yield begin
+    for each in started:
+        each.close()
+    (settings / "settings.toml").unlink()
+
+
+def show(emacs: Emacs, ghost: str) -> None:
+    """Type until the server is up: what is typed before it is there is not completed."""
+
+    def is_shown() -> bool:
+        emacs.type("<BS>f")
+        emacs.watch(1.0)
+        return emacs.ghost == ghost
+
+    emacs.type_slowly(TYPED)
+    emacs.wait(is_shown, lambda: f"ghost text {ghost!r}, now {emacs.ghost!r}", 60)
+
+
+def test_copilot_el_works_unchanged(start: Callable[[str], Emacs], replay: World) -> None:
+    emacs = start(COPILOT)
+    show(emacs, SHOWN)
+    emacs.type("<M-f>")
+    emacs.wait(lambda: emacs.ghost == SHOWN.removeprefix(" width"), "a word accepted")
+    emacs.type("<Tab>")
+    emacs.wait(lambda: emacs.ghost == "", "all of it accepted")
+    assert emacs.saved(replay.workspace / "area.py").decode() == HEAD + AREA
+
+
+def test_lsp_modes_inline_completion(start: Callable[[str], Emacs], replay: World) -> None:
+    emacs = start(LSP_MODE)
+    show(emacs, SHOWN)
+    emacs.type("<Enter>")
+    emacs.wait(lambda: emacs.ghost == "", "all of it accepted")
+    assert emacs.saved(replay.workspace / "area.py").decode() == HEAD + AREA
+
+
+def test_eglots_menu(start: Callable[[str], Emacs], replay: World) -> None:
+    emacs = start(EGLOT)
+    emacs.type_slowly(TYPED)
+    emacs.watch(10)
+    emacs.type_slowly("<BS>f")
+    emacs.watch(5)
+    print(emacs.text)
+    emacs.type("<Enter>")
+    emacs.watch(1)
+    print(emacs.text)
+    assert emacs.saved(replay.workspace / "area.py").decode() == HEAD + AREA
