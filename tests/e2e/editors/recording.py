@@ -6,6 +6,9 @@ AREA = "    if width < 0 or height < 0:\n        raise ValueError(width, height)
 GO_AREA = "\tif width < 0 {\n\t\treturn 0\n\t}\n\treturn width * height\n}"
 ROWS = "\n    first,\n    second,\n]"
 
+# What a client would expand that took it for a snippet.
+PATHS = '\n    "$HOME/${name}",\n    "C:\\\\{a}",\n)'
+
 
 def entry(after: str, text: str, chunk: int = 8, delay_ms: int = 0) -> dict[str, object]:
     chunks = [text[place : place + chunk] for place in range(0, len(text), chunk)]
@@ -27,5 +30,6 @@ RECORDING = [
     entry("total = add(", "first, second)\n"),
     entry("rows = [", ROWS + "\n"),
     entry('print("😀漢字", ', '"größe 😀", 漢字)\n'),
+    entry("path = join(", PATHS + "\n"),
     entry("Dear reader,\n", "this is a note of several words.\n"),
 ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from emacs import Emacs
 from recording import AREA
-from world import World
+from world import PICTURES, World
 
 pytestmark = pytest.mark.all_editors
 HEAD = "def area(width, height):\n"
@@ -33,6 +33,7 @@ LSP_MODE = """
                   :activation-fn (lsp-activate-on "python")
                   :server-id 'dflash :add-on? t))
 (setq lsp-inline-completion-idle-delay 0.2)
+(define-key lsp-inline-completion-active-map (kbd "TAB") #'lsp-inline-completion-accept)
 (add-hook 'python-mode-hook #'lsp)
 (setq lsp-auto-guess-root t lsp-headerline-breadcrumb-enable nil lsp-enable-suggest-server-download nil)
 (set-face-attribute 'lsp-inline-completion-overlay-face nil :foreground "blue" :inherit nil)
@@ -84,6 +85,7 @@ def show(emacs: Emacs, ghost: str) -> None:
 def test_copilot_el_works_unchanged(start: Callable[[str], Emacs], replay: World) -> None:
     emacs = start(COPILOT)
     show(emacs, SHOWN)
+    emacs.save_picture(PICTURES / "emacs-copilot.svg")
     emacs.type("<M-f>")
     emacs.wait(lambda: emacs.ghost == SHOWN.removeprefix(" width"), "a word accepted")
     emacs.type("<Tab>")
@@ -94,7 +96,8 @@ def test_copilot_el_works_unchanged(start: Callable[[str], Emacs], replay: World
 def test_lsp_modes_inline_completion(start: Callable[[str], Emacs], replay: World) -> None:
     emacs = start(LSP_MODE)
     show(emacs, SHOWN)
-    emacs.type("<Enter>")
+    emacs.save_picture(PICTURES / "emacs-lsp-mode.svg")
+    emacs.type("<Tab>")
     emacs.wait(lambda: emacs.ghost == "", "all of it accepted")
     assert emacs.saved(replay.workspace / "area.py").decode() == HEAD + AREA
 

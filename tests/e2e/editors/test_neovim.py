@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from conftest import Windows
 from recording import AREA, GO_AREA, ROWS, slow_head
-from world import ROOT, World
+from world import PICTURES, ROOT, World
 
 HEAD = "def area(width, height):\n"
 SHOWN = AREA.lstrip()  # the editor indents the first line itself
@@ -26,6 +26,7 @@ def test_a_completion_is_shown_accepted_and_saved(windows: Windows, replay: Worl
     nvim = windows.open(file)
     nvim.type("Go")
     nvim.wait_ghost(SHOWN)
+    nvim.save_picture(PICTURES / "neovim.svg")
     nvim.type("<Tab>")
     nvim.wait_for("return width * height")
     assert nvim.saved(file).decode() == HEAD + AREA + "\n"

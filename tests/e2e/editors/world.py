@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
+PICTURES = ROOT / "build/e2e"
 
 
 def cache_dir() -> Path:
