@@ -68,6 +68,12 @@ class Neovim(Terminal):
     def wait_ghost(self, text: str) -> None:
         self.wait(lambda: self.ghost == text, lambda: f"ghost text {text!r}, now {self.ghost!r}")
 
+    def is_settled(self) -> bool:
+        """Whether what is shown has not grown for a second."""
+        before = self.ghost
+        self.watch(1.0)
+        return self.ghost == before
+
     def mode(self, mode: str) -> None:
         self.wait(lambda: f"[{mode}]" in self.text, f"mode {mode}")
 

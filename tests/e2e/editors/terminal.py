@@ -78,6 +78,7 @@ class Terminal:
         fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.screen.answer = self._write
         self.ended = False
+        self.drawn_at = 0.0  # time.monotonic() of the last byte
 
     def type(self, text: str) -> None:
         """Send text as keys, all at once; names as of KEYS, <M-x> and <C-x> stand for theirs."""
@@ -165,6 +166,7 @@ class Terminal:
                 os.close(self._descriptor)
                 os.waitpid(self.pid, 0)
                 return
+            self.drawn_at = time.monotonic()
             self._feed(data)
             wait = STALLED_S if self._in_picture else FRAME_S
         if self._watched is not None and (value := self._watched()) != self._seen[-1]:

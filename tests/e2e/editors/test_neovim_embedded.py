@@ -1,0 +1,37 @@
+"""Neovim with the embedded target and its draft: real text, block by block."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from world import PICTURES, world
+
+from neovim import Neovim, install_package, neovims, options
+
+TEXT = '"""Areas."""\n\n\ndef rectangle_area(width, height):\n    """The area of a rectangle."""\n'
+
+
+def test_a_real_pair_grows_and_is_accepted(version: str) -> None:
+    assert version in neovims()
+    with world(None) as here:
+        fetched = here.dflash("fetch", "embedded")
+        assert fetched.returncode == 0, fetched.stderr
+        install_package(here)
+        file = here.write("areas.py", TEXT)
+        nvim = Neovim(version, here, file, init=options(here))
+        try:
+            nvim.wait_ready()
+            seen = nvim.record(lambda: nvim.ghost)
+            nvim.type("Go")
+            nvim.wait(lambda: nvim.ghost, "ghost text of a model", 60)
+            nvim.wait(lambda: nvim.is_settled(), "a whole completion", 60)
+            shown = nvim.ghost
+            assert all(later.startswith(earlier) for earlier, later in pairwise(seen)), seen
+            nvim.save_picture(PICTURES / "neovim-embedded.svg")
+            nvim.type("<Tab>")
+            nvim.wait_ghost("")
+            nvim.escape()
+            assert nvim.ask("join(getline(6, '$'), '|')").strip("'").strip() == shown.strip().replace("\n", "|")
+            assert nvim.messages() == ""
+        finally:
+            nvim.close()
