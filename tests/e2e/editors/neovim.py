@@ -52,7 +52,7 @@ class Neovim(Terminal):
         config = world.root / "config/nvim"
         config.mkdir(exist_ok=True)
         (config / "init.lua").write_text(INIT + init, encoding="utf-8")
-        data = {"XDG_DATA_HOME": str(world.root / "data"), "XDG_CACHE_HOME": str(world.root / "cache")}
+        data = {"XDG_DATA_HOME": str(world.root / "data")}
         environment = {**world.environment, **environment, **data}
         command = [executable, *([] if packages else ["--cmd", "set packpath="]), *arguments]
         super().__init__(command, world.workspace, environment, columns)

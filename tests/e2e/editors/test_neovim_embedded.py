@@ -24,7 +24,7 @@ def test_a_real_pair_grows_and_is_accepted(version: str) -> None:
             seen = nvim.record(lambda: nvim.ghost)
             nvim.type("Go")
             nvim.wait(lambda: nvim.ghost, "ghost text of a model", 60)
-            nvim.wait(lambda: nvim.is_settled(), "a whole completion", 60)
+            nvim.wait(nvim.is_settled, "a whole completion", 60)
             shown = nvim.ghost
             assert all(later.startswith(earlier) for earlier, later in pairwise(seen)), seen
             nvim.save_picture(PICTURES / "neovim-embedded.svg")
