@@ -95,9 +95,9 @@ class Neovim(Terminal):
         return file.read_text(encoding="utf-8").removesuffix("\n")
 
     def messages(self) -> str:
-        """What the editor has said so far, without what it says of files."""
-        said = self.ask("execute('messages')").strip("'").strip()
-        return "\n".join(line for line in said.splitlines() if not line.startswith('"'))
+        """What the editor has said so far, without what it says of files and of a terminal that answers late."""
+        said = self.ask("execute('messages')").strip("'").replace("\0", "\n").strip()
+        return "\n".join(line for line in said.splitlines() if not line.startswith('"') and "ttyfast" not in line)
 
     def saved(self, file: Path) -> bytes:
         """The bytes of the file, once it is saved; leaves insert mode."""
