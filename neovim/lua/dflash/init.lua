@@ -18,7 +18,14 @@ local function wire()
   end
   on({ "TextChangedI", "TextChangedP", "CursorMovedI" }, completion.update)
   on("CompleteDone", vim.schedule_wrap(completion.update)) -- once the menu is gone
-  on({ "InsertLeave", "BufLeave", "WinLeave", "RecordingEnter" }, completion.clear)
+  on({ "BufLeave", "WinLeave", "RecordingEnter" }, completion.clear)
+  on("ModeChanged", function() -- <C-c> leaves insert mode without InsertLeave
+    if vim.v.event.new_mode:sub(1, 1) ~= "i" then
+      completion.clear()
+    elseif vim.v.event.old_mode:sub(1, 2) == "ni" then
+      vim.schedule(completion.update) -- back from <C-o>
+    end
+  end)
   on({ "BufWritePost", "BufFilePost" }, function(event)
     documents.attach(event.buf)
   end)

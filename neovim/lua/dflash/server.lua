@@ -120,7 +120,6 @@ function M.start()
     workspace_folders = { { uri = vim.uri_from_fname(folder), name = folder } },
     init_options = options,
     capabilities = capabilities,
-    flags = { exit_timeout = 1000 },
     handlers = {
       ["$/progress"] = progressed,
       ["dflash/status"] = function(_, params)

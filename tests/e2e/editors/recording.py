@@ -21,7 +21,19 @@ def slow_head(name: str) -> str:
 
 
 # One for each test that needs one, for a server remembers what it has shown.
-SLOW = ("grow", "along", "against", "leave", "last_0", "last_1", "last_2", "killed", "native", "native_against")
+SLOW = (
+    "grow",
+    "along",
+    "against",
+    "leave_0",
+    "leave_1",
+    "last_0",
+    "last_1",
+    "last_2",
+    "killed",
+    "native",
+    "native_against",
+)
 RECORDING = [
     entry("def area(width, height):\n", AREA + "\n\n\ndef perimeter(width, height):\n"),
     *(entry(slow_head(name), AREA + "\n\n\ndef perimeter(width, height):\n", 4, 40) for name in SLOW),

@@ -106,6 +106,13 @@ class Terminal:
                 raise AssertionError(f"{named}: {what}; the screen:\n{self.text}")
             self._draw(0.05)
 
+    def wait_end(self) -> None:
+        """Draw until the program has ended."""
+        until = time.monotonic() + LIMIT_S
+        while not self.ended:
+            assert time.monotonic() < until, f"the program does not end; the screen:\n{self.text}"
+            self._draw(0.05)
+
     def wait_for(self, text: str) -> None:
         self.wait(lambda: text in self.text, repr(text))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from conftest import Windows
@@ -184,11 +186,13 @@ def test_undo_takes_back_the_completion_alone(windows: Windows, replay: World) -
     assert nvim.ask("line('$')") == "1"
 
 
-def test_leaving_insert_mode_ends_it(windows: Windows, replay: World) -> None:
-    nvim = windows.open(replay.write("leave.py", slow_head("leave")))
+@pytest.mark.parametrize(("number", "key"), enumerate(("<Esc>", "<C-c>")))
+def test_leaving_insert_mode_ends_it(windows: Windows, replay: World, number: int, key: str) -> None:
+    nvim = windows.open(replay.write("leave.py", slow_head(f"leave_{number}")))
     nvim.type("Go")
     nvim.wait(lambda: nvim.ghost, "the first of it")
-    nvim.escape()
+    nvim.type(key)
+    nvim.mode("n")
     nvim.wait_ghost("")
     seen = nvim.record(lambda: nvim.ghost)
     nvim.watch(QUIET_S)
@@ -326,6 +330,18 @@ def test_a_killed_server_is_started_again(windows: Windows, replay: World) -> No
     nvim.wait_ready()
     nvim.type("Go")
     nvim.wait_ghost(SHOWN)
+
+
+def test_leaving_the_editor_ends_the_server(windows: Windows, replay: World) -> None:
+    nvim = windows.start(replay.write("quit.py", HEAD))
+    nvim.wait_ready()
+    server = Path(f"/proc/{replay.server_pid(nvim.pid)}")
+    nvim.type(":qa!<Enter>")
+    nvim.wait_end()
+    until = time.monotonic() + 30
+    while server.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not server.exists()
 
 
 def test_keys_do_what_they_did_where_nothing_is_shown(windows: Windows, replay: World) -> None:
