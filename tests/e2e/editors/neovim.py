@@ -54,7 +54,7 @@ class Neovim(Terminal):
         (config / "init.lua").write_text(INIT + init, encoding="utf-8")
         data = {"XDG_DATA_HOME": str(world.root / "data")}
         environment = {**world.environment, **environment, **data}
-        command = [executable, *([] if packages else ["--cmd", "set packpath="]), *arguments]
+        command = [executable, *([] if packages else ["--cmd", "set packpath=$VIMRUNTIME"]), *arguments]
         super().__init__(command, world.workspace, environment, columns)
 
     @property

@@ -140,7 +140,7 @@ class Terminal:
         return found
 
     def save_picture(self, path: Path) -> None:
-        """The screen as an SVG: text in a fixed pitch, each run in its colour."""
+        """The screen as an SVG: text in a fixed pitch, each run in its colour; most lines of nothing are left out."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_svg(self.screen), encoding="utf-8")
 
@@ -223,15 +223,16 @@ _WIDTH, _HEIGHT, _MARGIN = 8.4, 18, 10
 
 
 def _svg(screen: pyte.Screen) -> str:
-    rows = screen.lines
-    width, height = screen.columns * _WIDTH + 2 * _MARGIN, rows * _HEIGHT + 2 * _MARGIN
+    is_empty = [line.strip() in ("", "~") for line in screen.display]
+    rows = [row for row in range(screen.lines) if row < 2 or not all(is_empty[row - 2 : row + 1])]
+    width, height = screen.columns * _WIDTH + 2 * _MARGIN, len(rows) * _HEIGHT + 2 * _MARGIN
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
         f'font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace" font-size="14">',
         '<rect width="100%" height="100%" rx="6" fill="#ffffff" stroke="#d0d7de"/>',
     ]
-    for row in range(rows):
-        y = _MARGIN + row * _HEIGHT
+    for place, row in enumerate(rows):
+        y = _MARGIN + place * _HEIGHT
         for column, text, cell in _runs(screen, row):
             x = _MARGIN + column * _WIDTH
             ink, paper = _COLOURS.get(cell.fg, f"#{cell.fg}"), _COLOURS.get(cell.bg, f"#{cell.bg}")
@@ -246,7 +247,7 @@ def _svg(screen: pyte.Screen) -> str:
                 weight = ' font-weight="bold"' if cell.bold else ""
                 place = f'x="{x:.1f}" y="{y + 13}" textLength="{len(text) * _WIDTH:.1f}"'
                 out.append(f'<text {place} fill="{ink}"{weight} xml:space="preserve">{html.escape(text)}</text>')
-    x, y = _MARGIN + screen.cursor.x * _WIDTH, _MARGIN + screen.cursor.y * _HEIGHT
+    x, y = _MARGIN + screen.cursor.x * _WIDTH, _MARGIN + rows.index(screen.cursor.y) * _HEIGHT
     out.append(f'<rect x="{x:.1f}" y="{y}" width="2" height="{_HEIGHT}" fill="#24292f"/>')
     return "\n".join([*out, "</svg>", ""])
 
