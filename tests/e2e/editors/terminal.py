@@ -224,7 +224,9 @@ _WIDTH, _HEIGHT, _MARGIN = 8.4, 18, 10
 
 def _svg(screen: pyte.Screen) -> str:
     is_empty = [line.strip() in ("", "~") for line in screen.display]
-    rows = [row for row in range(screen.lines) if row < 2 or not all(is_empty[row - 2 : row + 1])]
+    rows = [
+        row for row in range(screen.lines) if row in (0, 1, screen.cursor.y) or not all(is_empty[row - 2 : row + 1])
+    ]
     width, height = screen.columns * _WIDTH + 2 * _MARGIN, len(rows) * _HEIGHT + 2 * _MARGIN
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
