@@ -20,6 +20,8 @@ _INDENTATION = re.compile(r"[ \t]*")
 _SPECIAL = re.compile(r"[\\$}]")  # in a snippet
 # Inserts but the first line of a plain text, and all of a snippet.
 _CUTS_PLAIN_TEXT = "Neovim"
+# Reads every preview as Markdown, and declares nothing of it.
+_READS_MARKDOWN = "helix"
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,11 @@ class MenuAbilities:
         if item is None:
             return cls()
         modes = item.insert_text_mode_support.value_set if item.insert_text_mode_support is not None else ()
-        cuts = params.client_info is not None and params.client_info.name == _CUTS_PLAIN_TEXT
+        client = params.client_info.name if params.client_info is not None else ""
+        can_snippets = bool(item.snippet_support) and types.InsertTextMode.AsIs not in modes
         return cls(
-            snippets=cuts and bool(item.snippet_support) and types.InsertTextMode.AsIs not in modes,
-            markdown=types.MarkupKind.Markdown in (item.documentation_format or ()),
+            snippets=client == _CUTS_PLAIN_TEXT and can_snippets,
+            markdown=client == _READS_MARKDOWN or types.MarkupKind.Markdown in (item.documentation_format or ()),
         )
 
 

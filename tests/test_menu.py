@@ -89,5 +89,7 @@ def test_abilities_are_what_the_client_declares() -> None:
     both = types.ClientCompletionItemOptions(snippet_support=True, insert_text_mode_support=as_is)
     assert abilities_of("Neovim", snippets) == MenuAbilities(snippets=True, markdown=True)
     assert abilities_of("Neovim", both) == MenuAbilities()
-    assert abilities_of("helix", snippets) == MenuAbilities(markdown=True)
+    assert abilities_of("kate", snippets) == MenuAbilities(markdown=True)
+    assert abilities_of("kate", both) == MenuAbilities()
+    assert abilities_of("helix", both) == MenuAbilities(markdown=True)
     assert abilities_of("Neovim", None) == MenuAbilities()
