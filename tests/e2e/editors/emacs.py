@@ -41,7 +41,7 @@ class Emacs(Terminal):
 
     @property
     def ghost(self) -> str:
-        return "\n".join(self.coloured(GHOST))
+        return "\n".join(line.rstrip() for line in self.coloured(GHOST))
 
     def saved(self, file: Path) -> bytes:
         before = file.stat().st_mtime_ns
