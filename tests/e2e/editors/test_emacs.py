@@ -32,6 +32,7 @@ LSP_MODE = """
  (make-lsp-client :new-connection (lsp-stdio-connection '("{server}" "lsp"))
                   :activation-fn (lsp-activate-on "python")
                   :notification-handlers (ht ("dflash/status" #'ignore) ("didChangeStatus" #'ignore))
+                  :initialization-options '(:surface "inline")
                   :server-id 'dflash :add-on? t))
 (add-hook 'lsp-after-open-hook #'lsp-inline-completion-mode)
 (setq lsp-inline-completion-idle-delay 0.2)
