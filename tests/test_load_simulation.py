@@ -74,9 +74,10 @@ def test_latency_grows_with_developers_and_replicas_take_it_back() -> None:
 
 def test_the_fewest_replicas_that_hold_the_target_are_found() -> None:
     how = {"minutes": 2.0, "seed": 3}
-    due = replicas_due(TRACES, SLOW, 40, **how)
+    cost = replace(SLOW, round_ms={1: 10.0, 8: 60.0})
+    due = replicas_due(TRACES, cost, 150, **how)
     assert due is not None and due["replicas"] > 1 and due["whole_ms"]["p95"] <= TARGET_MS
-    fewer = simulate(TRACES, SLOW, 40, replicas=due["replicas"] - 1, **how)
+    fewer = simulate(TRACES, cost, 150, replicas=due["replicas"] - 1, **how)
     assert fewer["whole_ms"]["p95"] > TARGET_MS or fewer["overtaken"] > 0.5
     never = replace(SLOW, round_ms={1: 1000.0})
     assert replicas_due(TRACES, never, 1, **how) is None

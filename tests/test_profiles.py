@@ -44,7 +44,7 @@ def test_the_embedded_profile_is_what_the_design_says(private_dirs: Path) -> Non
     assert profile.prompt is not None
     assert profile.prompt.tokenizer.is_file()
     assert (profile.prompt.format, profile.prompt.budget, profile.prompt.max_tokens) == ("plain", 512, 96)
-    assert (profile.prompt.stop_ids, dict(profile.prompt.marker_ids)) == ((0, 2), {"bos": 0})
+    assert (profile.prompt.stop_ids, profile.prompt.marker_ids["bos"]) == ((0, 2), 0)
     assert profile.prompt.heal
 
 
