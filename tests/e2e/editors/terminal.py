@@ -219,6 +219,8 @@ _COLOURS = {
     "brightblack": "#8c959f",
     "brightblue": "#54aeff",
 }
+# Behind text they are shades of it.
+_PAPERS = {"default": "#ffffff", "black": "#eaeef2", "brightblack": "#d0d7de", "white": "#d0d7de"}
 _WIDTH, _HEIGHT, _MARGIN = 8.4, 18, 10
 
 
@@ -237,9 +239,8 @@ def _svg(screen: pyte.Screen) -> str:
         y = _MARGIN + place * _HEIGHT
         for column, text, cell in _runs(screen, row):
             x = _MARGIN + column * _WIDTH
-            ink, paper = _COLOURS.get(cell.fg, f"#{cell.fg}"), _COLOURS.get(cell.bg, f"#{cell.bg}")
-            if cell.bg == "default":
-                paper = "#ffffff"
+            ink = _COLOURS.get(cell.fg, f"#{cell.fg}")
+            paper = _PAPERS.get(cell.bg) or _COLOURS.get(cell.bg, f"#{cell.bg}")
             if cell.reverse:
                 ink, paper = paper, ink
             if paper != "#ffffff":
