@@ -74,7 +74,7 @@ def test_latency_grows_with_developers_and_replicas_take_it_back() -> None:
 
 def test_the_fewest_replicas_that_hold_the_target_are_found() -> None:
     how = {"minutes": 2.0, "seed": 3}
-    cost = replace(SLOW, round_ms={1: 10.0, 8: 60.0})
+    cost = replace(SLOW, round_ms={1: 10.0, 8: 60.0}, prefill_tokens_per_s=50_000)
     due = replicas_due(TRACES, cost, 150, **how)
     assert due is not None and due["replicas"] > 1 and due["whole_ms"]["p95"] <= TARGET_MS
     fewer = simulate(TRACES, cost, 150, replicas=due["replicas"] - 1, **how)
