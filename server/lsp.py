@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from io import RawIOBase
+from typing import Any, BinaryIO
 
 from lsprotocol import types
 from pygls.exceptions import FeatureRequestError, JsonRpcException
+from pygls.io_ import StdoutWriter
 from pygls.lsp.server import LanguageServer
 
 from server import __version__
@@ -18,6 +20,7 @@ from server.notebooks import SYNC, add_notebook_features
 from server.paths import config_dir
 from server.protocol import DflashProtocol
 from server.settings import read_settings, read_user_file
+from server.stdio import read_messages
 from server.surfaces import ACCEPTED, add_surface, chosen_surface, position_of
 from server.window import Window
 
@@ -58,6 +61,13 @@ class DflashServer(LanguageServer):
         if source is not FeatureRequestError:
             LOG.error("a message from the client failed: %s", type(error).__name__)
 
+    async def serve(self, source: RawIOBase, output: BinaryIO) -> None:
+        """Speak with one client until it leaves. `source` must be unbuffered; both are the server's alone."""
+        protocol = self.protocol
+        assert isinstance(protocol, DflashProtocol)
+        protocol.set_writer(StdoutWriter(output))
+        await read_messages(protocol, source)
+
     @property
     def ended_well(self) -> bool:
         """Whether the client asked for a shutdown before it left."""
@@ -82,7 +92,7 @@ class DflashServer(LanguageServer):
 
 
 def create_server() -> DflashServer:
-    """A server with all features; `start_io()` runs it."""
+    """A server with all features; `serve` runs it."""
     server = DflashServer()
     window = server.window
     problems: list[str] = []

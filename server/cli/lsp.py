@@ -11,6 +11,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    import asyncio
+    import contextlib
     import logging
     import os
     import sys
@@ -22,7 +24,9 @@ def run(args: argparse.Namespace) -> int:
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
     server = create_server()
     # The server closes its output when it ends, and nothing else may ever write there.
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as output:
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as output, os.fdopen(os.dup(0), "rb", buffering=0) as source:
         sys.stdout = sys.stderr
-        server.start_io(stdout=output)
+        # pygls ends by SystemExit once the client has said `exit`; what a client that has left cannot read is lost.
+        with contextlib.suppress(SystemExit, BrokenPipeError, KeyboardInterrupt):
+            asyncio.run(server.serve(source, output))
     return 0 if server.ended_well else 1

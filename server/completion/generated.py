@@ -79,8 +79,10 @@ class Reader:
             return Piece(self._typed, self._typed)
         if end is None or self._typed < end or self._typed == 0:
             return self._piece(0, generated.decision, generated.ending)
-        own = self._own = self._own or boundary_for(self._spot.cursor, single_line=self._spot.single_line)
         rest = generated.text[self._typed :]
+        if not rest:
+            return Piece(self._typed, self._typed)  # nothing to decide about, and a boundary costs a parse
+        own = self._own = self._own or boundary_for(self._spot.cursor, single_line=self._spot.single_line)
         decision = own.feed(rest)
         ending: Finish = "boundary"
         # Behind a text that ended with its unit there may be more: that is for the engine to say.

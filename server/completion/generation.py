@@ -137,18 +137,20 @@ class Generation:
         if not self._urgent:
             request = replace(request, priority=WARM_UP)
         self._sent_at = time.monotonic()
-        async with client.stream(request) as stream:
+        async with client.stream(request, on_sent=self._read_surroundings) as stream:
             self._stream = stream
-            if not self.speculative:
-                _ = self._cut  # reads the file around the cursor, while the engine is at the prompt
             async for chunk in stream:
                 self._add(chunk)
                 if self.is_past_unit and await self._is_enough(stream):
                     await self._end(stream)
                     break
             self.summary = stream.summary
-        finish = _FINISHES.get(self.summary.finish, "eos") if self.summary is not None else "cancelled"
-        self._close(finish)
+            self._close(_FINISHES.get(self.summary.finish, "eos") if self.summary is not None else "cancelled")
+
+    def _read_surroundings(self) -> None:
+        """Read the file around the cursor while the engine is at the prompt, and not when its text is there."""
+        if not self.speculative:
+            _ = self._cut
 
     @cached_property
     def _cut(self) -> Cut:

@@ -79,13 +79,13 @@ class EngineClient:
             await asyncio.wait(self._aborting, timeout=CONNECT_S)
         await self._http.aclose()
 
-    def stream(self, request: CompletionRequest) -> CompletionStream:
+    def stream(self, request: CompletionRequest, on_sent: Callable[[], None] = lambda: None) -> CompletionStream:
         """A completion: `async with client.stream(request) as stream`, then `async for chunk in stream`.
 
         Entering sends it. EngineUnavailable, EngineLoading, BadRequest or EngineError say in one line why
-        there is no answer.
+        there is no answer. on_sent: called when the engine has the request and is at work on it.
         """
-        return CompletionStream(self, request)
+        return CompletionStream(self, request, on_sent)
 
     async def health(self) -> EngineHealth:
         """The engine's state. An engine that is not ours is ready when it lists its models."""
@@ -164,21 +164,21 @@ class EngineClient:
             self.unavailable(error)
 
     async def send(
-        self, request: CompletionRequest, request_id: str, running: Callable[[bool], None]
+        self, request: CompletionRequest, request_id: str, running: Callable[[bool], None], on_sent: Callable[[], None]
     ) -> tuple[httpx.Response, Tally]:
         """Post a completion and wait for the answer's head; the stream closes it.
 
-        running: hears whether another engine may be at work on it, from now on.
+        running: hears whether another engine may be at work on it, from now on. on_sent: it was sent to the end.
         """
         if self.endpoint.is_ours:
-            return await self._post("/v1/completions", write_completion_body(request)), Tally()
+            return await self._post("/v1/completions", write_completion_body(request), on_sent), Tally()
 
         async def ask() -> tuple[httpx.Response, Tally]:
             path, body = write_request(request, self.endpoint.dialect, model, request_id, as_chat=self._as_chat)
             tally = Tally(stop_strings(request, as_chat=self._as_chat), request.joint)
             running(True)
             try:
-                return await self._post(path, body), tally
+                return await self._post(path, body, on_sent), tally
             except EngineError:
                 running(False)  # refused, or not there
                 raise
@@ -196,8 +196,15 @@ class EngineClient:
         self._as_chat = True
         return await with_retries(ask, retried)
 
-    async def _post(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        outgoing = self._http.build_request("POST", path, json=body, timeout=self._stream_timeout)
+    async def _post(self, path: str, body: dict[str, Any], on_sent: Callable[[], None]) -> httpx.Response:
+        async def trace(event: str, details: object) -> None:
+            if event.endswith("send_request_body.complete"):
+                on_sent()
+
+        extensions = {"trace": trace}
+        outgoing = self._http.build_request(
+            "POST", path, json=body, timeout=self._stream_timeout, extensions=extensions
+        )
         try:
             response = await self._http.send(outgoing, stream=True)
         except httpx.HTTPError as error:
@@ -240,9 +247,10 @@ class CompletionStream:
     connection, which cancels the request at the engine.
     """
 
-    def __init__(self, client: EngineClient, request: CompletionRequest) -> None:
+    def __init__(self, client: EngineClient, request: CompletionRequest, on_sent: Callable[[], None]) -> None:
         self._client = client
         self._request = request
+        self._on_sent = on_sent
         self._response: httpx.Response | None = None
         self._chunks: AsyncGenerator[CompletionChunk] | None = None
         self._tally = Tally()
@@ -254,7 +262,9 @@ class CompletionStream:
         ours = self._client.endpoint.is_ours
         self.request_id = secrets.token_hex(16)
         try:
-            self._response, self._tally = await self._client.send(self._request, self.request_id, self._note_running)
+            self._response, self._tally = await self._client.send(
+                self._request, self.request_id, self._note_running, self._on_sent
+            )
         except asyncio.CancelledError:
             self._give_up()
             raise
