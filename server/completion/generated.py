@@ -33,8 +33,11 @@ class Generated:
 
     def typed(self, spot: Spot) -> str | None:
         """What was typed to get to `spot`, when that is how this text begins; else None."""
-        typed = self.spot.typed_until(spot)
-        return typed if typed is not None and self.text.startswith(typed) else None
+        length = spot.offset - self.spot.offset
+        # Comparing the windows costs more than the answer is mostly worth: a spot has many texts behind it.
+        if not 0 <= length <= len(self.text) or not spot.before.text.endswith(self.text[:length]):
+            return None
+        return self.spot.typed_until(spot)
 
     def agrees(self, spot: Spot) -> bool:
         """Whether this text, as far as it has come, goes with what was typed to get to `spot`.

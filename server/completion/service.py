@@ -123,14 +123,14 @@ class CompletionService:
         self.opened(document, request.site.path)
         state = self._documents.setdefault(document.uri, DocumentCompletion())
         running = state.meet(request.site.spot)
-        refusal = self.refusal(request.site)
+        refusal = self._refusal(document, request.site.path)
         if refusal:
             return request.nothing(refusal)
         left = state.shown.typed_through(request.site.spot) if state.shown is not None else None
         result = self._of_what_is_shown(left, request)
         if result is None:
             # What is shown stays shown as it is typed; only what is new is weighed.
-            offer = self.offer(document, request.site, request.options)
+            offer = self._offer(document, request.site, request.options)
             if offer.reason:
                 return request.nothing(offer.reason)
             request.site = replace(request.site, single_line=bool(offer.single_line))
@@ -141,9 +141,10 @@ class CompletionService:
             self.acceptance.answered(document.uri, request.site.language.name, left, result.text)
         return result
 
-    def refusal(self, site: Surroundings) -> str:
+    def _refusal(self, document: Document, path: str) -> str:
         """Why nothing may ever be offered in a document; "" when it may."""
-        verdict = self.context.privacy.may_be_completed(file_of(site.uri) or site.path, site.language.name)
+        language = language_for(document.language, path)
+        verdict = self.context.privacy.may_be_completed(file_of(document.uri) or path, language.name)
         return "" if verdict.allowed else verdict.reason
 
     def exclude(self, globs: Sequence[str]) -> None:
@@ -152,9 +153,10 @@ class CompletionService:
 
     def offer(self, document: Document, site: Surroundings, options: CompletionOptions) -> Offer:
         """What is offered at a site of the document, and why not more."""
-        refusal = self.refusal(site)
-        if refusal:
-            return Offer(refusal)
+        refusal = self._refusal(document, site.path)
+        return Offer(refusal) if refusal else self._offer(document, site, options)
+
+    def _offer(self, document: Document, site: Surroundings, options: CompletionOptions) -> Offer:
         inside = self.context.inside(document, site.place) or inside_line(site.cursor.line_before, site.cursor.language)
         situation = Situation(options.explicit, options.selected, self.context.last_edit(document), inside)
         return offer_at(site.cursor, site.place, situation)
@@ -208,14 +210,16 @@ class CompletionService:
 
     def warm_up(self, document: Document, place: Place, path: str, after_s: float = 0.0) -> None:
         """Prefill the prompt at a place, unless somebody asks for a text before `after_s` is over."""
+        version = document.version
 
-        site = surroundings(document, place, path, self.prompts.limit)
-
-        async def request() -> CompletionRequest:
+        async def request() -> CompletionRequest | None:
+            if document.version != version:
+                return None  # several cursors: nobody knows where the next key goes
+            site = surroundings(document, place, path, self.prompts.limit)
             return self.submission.request(site.spot, await self.prompt(document, place, site.spot))
 
-        wanted = not self.profile.engine.is_shared and not self.refusal(site)
-        if self.link.client is not None and wanted:
+        # Another's engine is not to be kept at work on what nobody has asked for.
+        if self.link.client is not None and not self.profile.engine.is_shared:
             self._warm_up.begin(self.link.client, request, after_s)
 
     def closed(self, uri: str) -> None:

@@ -103,7 +103,7 @@ def text_before(lines: Sequence[str], place: Place, limit: int) -> TextBefore:
         size += len(lines[first]) - lines[first].endswith("\r\n")
     text = to_line_feeds("".join(lines[first : place.line]) + lines[place.line][: place.column])
     above = "".join(lines[:first])  # counting in one text is ten times faster than line by line
-    skipped = len(above) - above.count("\r\n")
+    skipped = len(above) - (above.count("\r\n") if "\r" in above else 0)
     return TextBefore(text[-limit:], skipped + max(0, len(text) - limit), first)
 
 

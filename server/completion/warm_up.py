@@ -23,14 +23,17 @@ class WarmUp:
         self._task: asyncio.Task[None] | None = None
 
     def begin(
-        self, client: EngineClient, request: Callable[[], Awaitable[CompletionRequest]], after_s: float = 0.0
+        self, client: EngineClient, request: Callable[[], Awaitable[CompletionRequest | None]], after_s: float = 0.0
     ) -> None:
-        """Prefill a request's prompt, unless something is generated or warmed up within `after_s`."""
+        """Prefill a request's prompt, if there is one by then, unless the engine is needed within `after_s`."""
         self.end()
 
         async def warming() -> None:
             await asyncio.sleep(after_s)
-            wanted = replace(await request(), max_tokens=0, priority=WARM_UP)
+            asked = await request()
+            if asked is None:
+                return
+            wanted = replace(asked, max_tokens=0, priority=WARM_UP)
             with contextlib.suppress(EngineError):  # whoever asks for text will hear of it
                 async with client.stream(wanted) as stream:
                     async for _ in stream:

@@ -106,6 +106,12 @@ class Driver:
         """Ask and wait for the answer."""
         return await self.ask(place)[1]
 
+    async def asked_without_work(self) -> float:
+        """Milliseconds until the answer to a request that the server answers with a constant."""
+        begun = time.perf_counter()
+        await self._client.protocol.send_request_async("checkStatus", {})
+        return (time.perf_counter() - begun) * 1000
+
     def cancel(self, id: str) -> None:
         self._client.cancel_request(types.CancelParams(id))
 

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import server
 from server.benchmarks.keystrokes.driver import CANCELLED, Asked, Driver, driver
 from server.benchmarks.keystrokes.quantiles import p50_p95
 from server.documents.document import Place
 from server.engine.client import EngineClient
 from server.engine.launcher import ensure_engine, stop_engine
+from server.engine.protocol import CompletionRequest
 from server.errors import DflashError
 from server.profiles import Profile, load_profile
 
 BLOCK_MS = 5
+BLOCK = 12  # characters: three tokens, as many as the embedded pair has accepted in a round
 KEY_S = 0.02
 KEYS = 50
 PAUSE_S = 0.05  # between two requests that are measured one by one
@@ -39,7 +43,7 @@ async def run_scenarios(requests: int) -> Report:
         client = await ensure_engine(profile)
         try:
             return {
-                "own_share": await own_share(profile, requests),
+                "own_share": await own_share(profile, client, requests),
                 "known": await known(profile, requests),
                 "cancel": await cancel(profile, client, requests),
                 "matching": await matching(profile, client),
@@ -51,17 +55,37 @@ async def run_scenarios(requests: int) -> Report:
             await stop_engine(profile)
 
 
-async def own_share(profile: Profile, requests: int) -> Report:
-    """A request in the middle of a long file whose engine takes no time: all of it is ours. Each has a new text."""
-    times = []
+async def own_share(profile: Profile, client: EngineClient, requests: int) -> Report:
+    """A request in the middle of a long file, answered by one block, whose time is taken off; each has a new text.
+
+    What is left is ours and the transports'. These are measured beside it: `answer_without_work` is a request
+    that the server answers with a constant, and `engine_alone` one that the engine is asked without the server.
+    """
+    times, constant, alone = [], [], []
     async with _window(profile) as (window, place):
         for number in range(requests):
             place = window.type(Place(place.line, 0), f"k{number} = 0\n")
             place = window.type(place, "now = ")
-            times.append((await window.asked(place)).total_ms)
+            times.append((await window.asked(place)).total_ms - BLOCK_MS)
             place = window.type(place, "1\n")
             await asyncio.sleep(PAUSE_S)
-    return p50_p95(times)
+            constant.append(await window.asked_without_work())
+            alone.append(await _engine_alone(client) - BLOCK_MS)
+            await asyncio.sleep(PAUSE_S)
+    return {
+        **p50_p95(times),
+        "answer_without_work": p50_p95(constant),
+        "engine_alone": p50_p95(alone),
+    }
+
+
+async def _engine_alone(client: EngineClient) -> float:
+    """Milliseconds until a bare client of the engine has its one block."""
+    begun = time.perf_counter()
+    async with client.stream(CompletionRequest(prompt="now = ", max_tokens=16)) as stream:
+        async for _ in stream:
+            return (time.perf_counter() - begun) * 1000
+    raise DflashError("the replay engine answered with nothing")
 
 
 async def known(profile: Profile, requests: int) -> Report:
@@ -192,19 +216,25 @@ def _note(times: dict[str, list[float]], asked: Asked) -> None:
 @asynccontextmanager
 async def _window(profile: Profile, uri: str = "file:///bench/a.py") -> AsyncIterator[tuple[Driver, Place]]:
     """A window with a long file, and a place on an empty line in the middle of it."""
-    lines = [f"row_{number} = [{number}, {number + 1}]\n" for number in range(LINES)]
-    lines[LINES // 2] = "\n"
-    text = "".join(lines)
+    lines = _code()[:LINES]
+    middle = next(row for row in range(LINES // 2, LINES) if lines[row].startswith(("def ", "class ")))
+    lines.insert(middle, "\n")
     async with driver(str(profile.file), uri) as window:
-        window.open(text, "python")
-        yield window, Place(LINES // 2, 0)
+        window.open("".join(lines), "python")
+        yield window, Place(middle, 0)
+
+
+def _code() -> list[str]:
+    """Lines of real code: the modules of this package, one after the other."""
+    files = sorted(Path(server.__file__).parent.rglob("*.py"))
+    return [line for file in files for line in file.read_text(encoding="utf-8").splitlines(keepends=True)]
 
 
 def _profile(folder: Path) -> Profile:
-    blocks = [TYPED[start : start + 6] for start in range(0, len(TYPED), 6)]
+    blocks = [TYPED[start : start + BLOCK] for start in range(0, len(TYPED), BLOCK)]
     endless = ["[\n", *(f"    {number},\n" for number in range(1000))]
     entries = [
-        {"after": "now = ", "text": "1\n", "delay_ms": 0},
+        {"after": "now = ", "text": "1\n", "delay_ms": BLOCK_MS},
         {"after": "block = ", "text": TYPED + "\n\n\n", "chunks": [*blocks, "\n\n\n"], "delay_ms": BLOCK_MS},
         {"after": "endless = ", "text": "".join(endless), "chunks": endless, "delay_ms": BLOCK_MS},
     ]

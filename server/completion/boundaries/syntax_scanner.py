@@ -138,12 +138,10 @@ class SyntaxScanner:
             assert node is not None
             if node.end_byte <= self._line_start or node.start_byte == node.end_byte:
                 pass
-            elif self._is_one_token(node):
+            elif self._is_one_token(node) or not node.child_count:
                 yield node
-            elif cursor.goto_first_child():
+            elif cursor.goto_first_child_for_byte(self._line_start) is not None:
                 continue
-            else:
-                yield node
             while not cursor.goto_next_sibling():
                 if not cursor.goto_parent():
                     return
