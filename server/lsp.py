@@ -30,6 +30,7 @@ RESTART_ENGINE = "dflash.restartEngine"
 SET_PROFILE = "dflash.setProfile"
 SNOOZE = "dflash.snooze"
 COUNTS = "dflash.counts"
+DIGEST = "dflash.digest"
 STATUS = "dflash/status"
 SNOOZE_MINUTES = 5
 SECTION = "dflash"  # of a client's configuration
@@ -175,6 +176,10 @@ def _add_commands(server: DflashServer) -> None:
     @server.command(COUNTS)
     def counts(*arguments: Any) -> dict[str, dict[str, int]]:
         return window.counts()
+
+    @server.command(DIGEST)
+    def digest(*arguments: Any) -> str | None:
+        return window.digest(arguments[0]) if arguments and isinstance(arguments[0], str) else None
 
 
 def _change(change: types.TextDocumentContentChangeEvent) -> Change:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import time
 import traceback
@@ -216,6 +217,11 @@ class Window:
                 SHARED_ENGINE: {"cancelled": ledger.cancelled, "tokens": ledger.tokens, "unheard": ledger.unheard}
             }
         return counts
+
+    def digest(self, uri: str) -> str | None:
+        """SHA-256 of a document's text (UTF-8), by which a client can tell whether ours is the same as its own."""
+        document = self.documents.get(uri)
+        return None if document is None else hashlib.sha256(document.text.encode()).hexdigest()
 
     def configure(self, configuration: object) -> None:
         """What the client's configuration says, of which only what it switches off and excludes counts."""

@@ -26,6 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--requests", type=int, default=REQUESTS, metavar="N", help="measured for each number (default: %(default)s)"
     )
+    parser.add_argument(
+        "--soak",
+        type=int,
+        metavar="EDITS",
+        help="instead: random edits, with a tenth as many requests; ends with 1 when the texts differ",
+    )
     add_profile_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -33,7 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.record is not None:
         return _record(args.record, args.to)
-    report = asyncio.run(_traces(args) if args.trace else _scenarios(args.requests))
+    if args.soak is not None:
+        report = asyncio.run(_soak(args.soak))
+    else:
+        report = asyncio.run(_traces(args) if args.trace else _scenarios(args.requests))
     print(json.dumps(report) if args.json else _table(report))
     return 0
 
@@ -53,6 +62,14 @@ async def _scenarios(requests: int) -> dict[str, Any]:
     from server.benchmarks.keystrokes.scenarios import run_scenarios
 
     return {"engine": "replay", **await run_scenarios(requests)}
+
+
+async def _soak(edits: int) -> dict[str, Any]:
+    from server.benchmarks.keystrokes.scenarios import replaying
+    from server.benchmarks.keystrokes.soak import soak
+
+    async with replaying() as (profile, _):
+        return {"engine": "replay", **await soak(profile, edits)}
 
 
 async def _traces(args: argparse.Namespace) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from pygls.lsp.client import LanguageClient
 from server.documents.document import Change, Document, Place
 from server.documents.positions import Position, Range
 from server.errors import DflashError
+from server.lsp import DIGEST
 from server.protocol import STREAM
 
 COMMAND = (sys.executable, "-P", "-m", "server", "lsp", "--stdio")
@@ -37,6 +38,15 @@ class Asked:
     first_ms: float | None = None
     total_ms: float = 0.0
     code: int = 0
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Text in the place of a range, or of everything where there is none."""
+
+    start: Position | None
+    end: Position | None
+    text: str
 
 
 class Driver:
@@ -80,12 +90,16 @@ class Driver:
 
     def edit(self, start: Position, end: Position, text: str) -> None:
         """Replace a range, here and in the server."""
-        self.document.apply([Change(text, Range(start, end))], (self.document.version or 0) + 1)
-        place = types.Range(types.Position(start.line, start.character), types.Position(end.line, end.character))
+        self.document.apply([Change(text, Range(start, end))])
+        self.tell([Edit(start, end, text)])
+
+    def tell(self, edits: Sequence[Edit]) -> None:
+        """Tell the server of edits, in one message, each of the text that the one before left."""
+        self.document.version = (self.document.version or 0) + 1
         self._client.text_document_did_change(
             types.DidChangeTextDocumentParams(
-                types.VersionedTextDocumentIdentifier(self.document.version or 0, self._uri),
-                [types.TextDocumentContentChangePartial(place, text)],
+                types.VersionedTextDocumentIdentifier(self.document.version, self._uri),
+                [_change(each) for each in edits],
             )
         )
 
@@ -98,9 +112,19 @@ class Driver:
 
     def ask(self, place: Place) -> tuple[str, asyncio.Task[Asked]]:
         """Send a request; returns its id and what will be its answer."""
+        return self.ask_at(self.document.position(place))
+
+    def ask_at(self, position: Position) -> tuple[str, asyncio.Task[Asked]]:
+        """The same for who keeps the text elsewhere."""
         self._sent += 1
-        id = f"request-{self._sent}"
-        return id, asyncio.ensure_future(self._ask(id, self.document.position(place)))
+        id, begun = f"request-{self._sent}", time.perf_counter()
+        params = {
+            "textDocument": {"uri": self._uri},
+            "position": {"line": position.line, "character": position.character},
+            "context": {"triggerKind": 2},
+            "partialResultToken": id,
+        }
+        return id, asyncio.ensure_future(self._answer(id, begun, self._send(STREAM, params, id)))
 
     async def asked(self, place: Place) -> Asked:
         """Ask and wait for the answer."""
@@ -109,16 +133,20 @@ class Driver:
     async def asked_without_work(self) -> float:
         """Milliseconds until the answer to a request that the server answers with a constant."""
         begun = time.perf_counter()
-        await self._client.protocol.send_request_async("checkStatus", {})
+        await self._send("checkStatus", {})
         return (time.perf_counter() - begun) * 1000
 
     def cancel(self, id: str) -> None:
         self._client.cancel_request(types.CancelParams(id))
 
-    async def command(self, name: str, *arguments: Any) -> Any:
-        return await self._client.workspace_execute_command_async(
-            types.ExecuteCommandParams(name, arguments=list(arguments))
-        )
+    def command(self, name: str, *arguments: Any) -> asyncio.Future[Any]:
+        """Send a command; returns what will be its answer."""
+        params = types.ExecuteCommandParams(name, arguments=list(arguments))
+        return self._send(types.WORKSPACE_EXECUTE_COMMAND, params)
+
+    def digest(self) -> asyncio.Future[Any]:
+        """SHA-256 of the text that the server has of the document by now."""
+        return self.command(DIGEST, self._uri)
 
     async def accepted(self) -> None:
         await self.command("dflash.accepted", self._uri)
@@ -130,17 +158,14 @@ class Driver:
             await self._client._server.wait()
         await self._client.stop()
 
-    async def _ask(self, id: str, position: Position) -> Asked:
-        begun = time.perf_counter()
-        params = {
-            "textDocument": {"uri": self._uri},
-            "position": {"line": position.line, "character": position.character},
-            "context": {"triggerKind": 2},
-            "partialResultToken": id,
-        }
+    def _send(self, method: str, params: object, id: str | None = None) -> asyncio.Future[Any]:
+        """Send a request now, and not only when somebody waits for its answer."""
+        return asyncio.wrap_future(self._client.protocol.send_request(method, params, msg_id=id))
+
+    async def _answer(self, id: str, begun: float, answer: asyncio.Future[Any]) -> Asked:
         asked = Asked()
         try:
-            found = await self._client.protocol.send_request_async(STREAM, params, msg_id=id)
+            found = await answer
         except JsonRpcException as error:
             found, asked.code = None, error.code
         asked.total_ms = (time.perf_counter() - begun) * 1000
@@ -164,6 +189,17 @@ class Driver:
         @self._client.feature(types.PROGRESS)
         def progress(params: types.ProgressParams) -> None:
             self._firsts.setdefault(str(params.token), time.perf_counter())
+
+
+def _change(edit: Edit) -> types.TextDocumentContentChangeEvent:
+    if edit.start is None or edit.end is None:
+        return types.TextDocumentContentChangeWholeDocument(edit.text)
+    place = types.Range(_lsp_position(edit.start), _lsp_position(edit.end))
+    return types.TextDocumentContentChangePartial(place, edit.text)
+
+
+def _lsp_position(position: Position) -> types.Position:
+    return types.Position(position.line, position.character)
 
 
 @asynccontextmanager

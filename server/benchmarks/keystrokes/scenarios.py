@@ -38,18 +38,25 @@ Report = dict[str, Any]
 
 async def run_scenarios(requests: int) -> Report:
     """All of them; `requests`: how many are measured where one gives one number."""
+    async with replaying() as (profile, client):
+        return {
+            "own_share": await own_share(profile, client, requests),
+            "known": await known(profile, requests),
+            "cancel": await cancel(profile, client, requests),
+            "matching": await matching(profile, client),
+            "disagreeing": await disagreeing(profile, client),
+            "windows": await windows(profile),
+        }
+
+
+@asynccontextmanager
+async def replaying() -> AsyncIterator[tuple[Profile, EngineClient]]:
+    """A replay engine of our own, with what the scenarios type in its recording."""
     with tempfile.TemporaryDirectory(prefix="dflash-lsp-") as folder:
         profile = _profile(Path(folder))
         client = await ensure_engine(profile)
         try:
-            return {
-                "own_share": await own_share(profile, client, requests),
-                "known": await known(profile, requests),
-                "cancel": await cancel(profile, client, requests),
-                "matching": await matching(profile, client),
-                "disagreeing": await disagreeing(profile, client),
-                "windows": await windows(profile),
-            }
+            yield profile, client
         finally:
             await client.aclose()
             await stop_engine(profile)
