@@ -169,6 +169,30 @@ def test_malformed_messages_do_not_end_a_session_and_unknown_methods_are_refused
     assert error_codes(answers).get(3) == -32601
     assert code == 0 and 9 in [each.get("id") for each in answers]
     assert "hunter2" not in said
+    # What could not be read at all has no id to answer to.
+    assert error_codes(answers).get(None) in (-32700, -32600)
+
+
+def test_an_endless_message_neither_ends_the_server_nor_takes_memory(profile: Profile) -> None:
+    """Its length is refused as it comes, whatever is sent of it; requests behind it are answered."""
+    endless = b"Content-Length: 100000000000000\r\n\r\n" + b"x" * 3_000_000
+    answers, _, code = exchange(framed(session(profile)) + endless + framed({"id": 5, "method": "checkStatus"}, *END))
+    assert {"id": 5, "jsonrpc": "2.0", "result": {"status": "OK"}} in answers
+    assert error_codes(answers) == {None: -32700} and code == 0
+
+
+def test_requests_without_params_are_answered_by_the_protocol(profile: Profile) -> None:
+    """Unknown ones with -32601, also where pygls would want params; those that lack them with -32602."""
+    asked: list[dict[str, object]] = [
+        {"id": 3, "method": "no/such"},
+        {"id": "four", "method": "no/such", "params": [1, 2]},
+        {"id": 5, "method": "textDocument/inlineCompletion"},
+        {"id": 6, "method": "dflash/inlineCompletion"},
+        {"id": 7, "method": "checkStatus"},
+    ]
+    answers, _, code = exchange(framed(session(profile), *asked, *END))
+    assert error_codes(answers) == {3: -32601, "four": -32601, 5: -32602, 6: -32602}
+    assert code == 0
 
 
 async def test_with_a_full_disk_at_the_cache_completions_go_on(directories: Path, profile: Profile) -> None:

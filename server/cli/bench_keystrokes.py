@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from server.errors import DflashError
+
 DRAFTS = ("auto", "on", "off")
 REQUESTS = 200
 
@@ -32,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="EDITS",
         help="instead: random edits, with a tenth as many requests; ends with 1 when the texts differ",
     )
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="write the times as a picture")
     add_profile_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -39,10 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.record is not None:
         return _record(args.record, args.to)
+    if args.plot is not None and args.soak is not None:
+        raise DflashError("--soak has no times to plot")
     if args.soak is not None:
         report = asyncio.run(_soak(args.soak))
     else:
         report = asyncio.run(_traces(args) if args.trace else _scenarios(args.requests))
+    if args.plot is not None:
+        _write_plot(report, args.plot)
     print(json.dumps(report) if args.json else _table(report))
     return 0
 
@@ -59,9 +66,11 @@ def _record(file: Path, folder: Path) -> int:
 
 
 async def _scenarios(requests: int) -> dict[str, Any]:
+    from server.benchmarks.keystrokes.goals import goals_met
     from server.benchmarks.keystrokes.scenarios import run_scenarios
 
-    return {"engine": "replay", **await run_scenarios(requests)}
+    report = await run_scenarios(requests)
+    return {"engine": "replay", **report, "goals": goals_met(report)}
 
 
 async def _soak(edits: int) -> dict[str, Any]:
@@ -78,18 +87,27 @@ async def _traces(args: argparse.Namespace) -> dict[str, Any]:
 
     traces = [read_trace(path) for path in args.trace]
     drafts = {draft: await summed(traces, args.profile, draft, args.speed) for draft in args.draft}
-    return {"profile": args.profile, "traces": len(traces), "draft": drafts}
+    return {"profile": args.profile, "traces": len(traces), "speed": args.speed, "draft": drafts}
+
+
+def _write_plot(report: dict[str, Any], file: Path) -> None:
+    from server.benchmarks.keystrokes.plot import bars_of_scenarios, bars_of_traces, svg
+
+    if "draft" in report:
+        picture = svg(f"Keystrokes, profile {report['profile']}", bars_of_traces(report))
+    else:
+        picture = svg("Keystrokes, replay engine at 5 ms a block", bars_of_scenarios(report))
+    try:
+        file.write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise DflashError(f"cannot write {file}: {error.strerror}") from error
 
 
 def _table(report: dict[str, Any]) -> str:
-    from server.cli.table import aligned
+    from server.benchmarks.keystrokes.tables import goals_table, rows_table, traces_table
 
-    return aligned([["what", "figure"], *[[name, str(value)] for name, value in _flat(report)]])
-
-
-def _flat(report: dict[str, Any], path: str = "") -> list[tuple[str, Any]]:
-    rows: list[tuple[str, Any]] = []
-    for key, value in report.items():
-        name = f"{path} {key}".strip()
-        rows += _flat(value, name) if isinstance(value, dict) else [(name, value)]
-    return rows
+    if "draft" in report:
+        return traces_table(report)
+    if "goals" in report:
+        return goals_table(report["goals"])
+    return rows_table(report)

@@ -213,8 +213,9 @@ class CompletionService:
         version = document.version
 
         async def request() -> CompletionRequest | None:
-            if document.version != version:
-                return None  # several cursors: nobody knows where the next key goes
+            # With several cursors, nobody knows where the next key goes.
+            if document.version != version or self._refusal(document, path):
+                return None
             site = surroundings(document, place, path, self.prompts.limit)
             return self.submission.request(site.spot, await self.prompt(document, place, site.spot))
 
@@ -227,6 +228,7 @@ class CompletionService:
         state = self._documents.pop(uri, None)
         if state is not None:
             state.abort()
+        self._warm_up.end()
         self.acceptance.closed(uri)
         self.context.closed(uri)
 

@@ -20,6 +20,7 @@ class WarmUp:
     """One window's: only the newest is of use, so it ends the one before."""
 
     def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
     def begin(
@@ -27,22 +28,28 @@ class WarmUp:
     ) -> None:
         """Prefill a request's prompt, if there is one by then, unless the engine is needed within `after_s`."""
         self.end()
+        loop = asyncio.get_running_loop()
 
-        async def warming() -> None:
-            await asyncio.sleep(after_s)
-            asked = await request()
-            if asked is None:
-                return
-            wanted = replace(asked, max_tokens=0, priority=WARM_UP)
-            with contextlib.suppress(EngineError):  # whoever asks for text will hear of it
-                async with client.stream(wanted) as stream:
-                    async for _ in stream:
-                        pass
+        def start() -> None:
+            self._task = loop.create_task(_warm_up(client, request), name="warm-up")
 
-        self._task = asyncio.get_running_loop().create_task(warming(), name="warm-up")
+        self._timer = loop.call_later(after_s, start)
 
     def end(self) -> None:
         """Leave the engine to others."""
+        if self._timer is not None:
+            self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
-            self._task = None
+        self._timer = self._task = None
+
+
+async def _warm_up(client: EngineClient, request: Callable[[], Awaitable[CompletionRequest | None]]) -> None:
+    asked = await request()
+    if asked is None:
+        return
+    wanted = replace(asked, max_tokens=0, priority=WARM_UP)
+    with contextlib.suppress(EngineError):  # whoever asks for text will hear of it
+        async with client.stream(wanted) as stream:
+            async for _ in stream:
+                pass

@@ -80,7 +80,7 @@ class ContextAssembler:
     def opened(self, document: Document, path: str, file: Path | None, language: Language) -> OpenDocument:
         """A document is open. path: as the target should see it; file: on disk, None when it is nowhere."""
         entry = self.documents.opened(document, path, language, file)
-        if entry.tree is not None:
+        if entry.tree is not None and entry.tree.tree is None:
             entry.tree.refresh()
         return entry
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 REQUEST_LIMIT_S = 0.005  # of a parse that a request waits for
 THREAD_LIMIT_S = 3.0  # of a parse in a thread; a grammar that hangs must not hold it for ever
 FIRST_LIMIT_S = 0.002  # small documents are parsed at once: no thread is faster
+AFTER_EDIT_S = 0.02
 RESTS = 4  # times as long as it parsed does a thread rest before the next parse
 LARGEST_TREE = 8_000_000  # characters; beyond it a document has no tree
 
@@ -68,6 +69,7 @@ class DocumentTree:
         self._given_up_at = -1  # bytes of a text that took even the thread too long
         self._slow = False  # the last parse took longer than a request may wait
         self._rest_until = 0.0  # time.monotonic(); a thread that parses takes the engine's processor
+        self._timer: asyncio.TimerHandle | None = None
         document.watch(self._edited)
 
     @property
@@ -142,6 +144,21 @@ class DocumentTree:
             change.apply(self.tree)
         if self._thread is not None:
             self._since.append(change)
+        if self._timer is None:
+            self._refresh_later()
+
+    def _refresh_later(self) -> None:
+        """Parse when the request that comes with an edit is at the engine, for which the moved tree will do."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # whoever has no loop asks for a fresh tree
+
+        def refresh() -> None:
+            self._timer = None
+            self.refresh()
+
+        self._timer = loop.call_later(AFTER_EDIT_S, refresh)
 
     def _byte_edit(self, edit: LineEdit) -> _ByteEdit | None:
         """The smallest edit that does the same; None when nothing changed. Clients may send whole texts."""

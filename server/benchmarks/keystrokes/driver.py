@@ -30,10 +30,12 @@ class Asked:
     """One request: what it was answered with and when, in milliseconds from its sending.
 
     first_ms: until something could be shown, by growth or by the answer; None when nothing was.
-    source: where the answer came from, "" for none. superseded: it was answered for a newer one's sake.
+    grown: what had been shown by growth. source: where the answer came from, "" for none.
+    code: of the error that it was answered with, 0 for none.
     """
 
     text: str = ""
+    grown: str = ""
     source: str = ""
     first_ms: float | None = None
     total_ms: float = 0.0
@@ -55,7 +57,7 @@ class Driver:
     def __init__(self, uri: str) -> None:
         self._client = LanguageClient("dflash-bench", "1")
         self._statuses: list[Any] = []
-        self._firsts: dict[str, float] = {}
+        self._growth: dict[str, tuple[float, str]] = {}  # by request: when it was first told, and the last text
         self._sent = 0
         self._uri = uri
         self.document = Document(uri, "")
@@ -173,8 +175,9 @@ class Driver:
             item = found.items[0]
             asked.text, asked.source = item.insertText, item.command.arguments[1]
             asked.first_ms = asked.total_ms
-        if id in self._firsts:
-            asked.first_ms = (self._firsts.pop(id) - begun) * 1000
+        if id in self._growth:
+            first, asked.grown = self._growth.pop(id)
+            asked.first_ms = (first - begun) * 1000
         return asked
 
     def _listen(self) -> None:
@@ -188,7 +191,10 @@ class Driver:
 
         @self._client.feature(types.PROGRESS)
         def progress(params: types.ProgressParams) -> None:
-            self._firsts.setdefault(str(params.token), time.perf_counter())
+            id = str(params.token)
+            first, _ = self._growth.get(id, (time.perf_counter(), ""))
+            value: Any = params.value
+            self._growth[id] = first, value["items"][0]["insertText"]
 
 
 def _change(edit: Edit) -> types.TextDocumentContentChangeEvent:

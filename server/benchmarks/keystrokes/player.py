@@ -13,15 +13,16 @@ from server.documents.document import Place
 
 @dataclass
 class Play:
-    """What a trace brought. Characters of completions; keys that acceptances spared were never typed."""
+    """What a trace brought: requests, keys typed and keys that acceptances spared, texts shown and accepted.
+
+    A text is in `shown` once, however long it stays; also one that had only begun to grow.
+    """
 
     asked: list[Asked] = field(default_factory=list)
     keys: int = 0
     keys_spared: int = 0
-    shown: int = 0
-    shown_characters: int = 0
-    accepted: int = 0
-    accepted_characters: int = 0
+    shown: list[str] = field(default_factory=list)
+    accepted: list[str] = field(default_factory=list)
 
 
 async def play(trace: Trace, driver: Driver, speed: float = 1.0) -> Play:
@@ -54,7 +55,7 @@ class _Player:
         """Whether an acceptance has made an event needless; it is counted then."""
         if not self._spared:
             return False
-        if event.type and event.type != "q":
+        if event.type and not event.mistake:
             self._spared -= len(event.type)
             self.play.keys_spared += 1
         return True
@@ -105,15 +106,13 @@ class _Player:
         await self.settle()
         self._place = self._driver.type(self._place, shown.text)
         await self._driver.accepted()
-        self.play.accepted += 1
-        self.play.accepted_characters += len(shown.text)
+        self.play.accepted.append(shown.text)
         self._spared = len(shown.text)
         self._ask()
 
     def _note(self, asked: Asked) -> None:
         self.play.asked.append(asked)
-        fresh = asked.text and not (self._last and self._last.endswith(asked.text))
-        if fresh:
-            self.play.shown += 1
-            self.play.shown_characters += len(asked.text)
-        self._last = asked.text
+        seen = asked.text or asked.grown
+        if seen and not (self._last and self._last.endswith(seen)):
+            self.play.shown.append(seen)
+        self._last = seen

@@ -1,9 +1,9 @@
 """Traces of typing: how a text came to be, key by key, with times. JSONL, one trace a file.
 
 The first line is `{language, text, line, character}`: the text before the first key and the cursor (0-based,
-in characters). Each further line is one event `{at_ms, type}`, `{at_ms, erase}` (characters before the cursor)
-or `{at_ms, goes_on}`: here the user would accept what is shown if it is how `goes_on` begins, and the keys
-that it spares are left out.
+in characters). Each further line is one event: `{at_ms, type}`, with `mistake` true where it is erased again;
+`{at_ms, erase}` (characters before the cursor); or `{at_ms, goes_on}`: here the user would accept what is shown
+if it is how `goes_on` begins, and the keys that it spares are left out.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Event:
     type: str = ""
     erase: int = 0
     goes_on: str = ""
+    mistake: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def _typed(body: str, dice: random.Random) -> Iterator[Event]:
                 end += 1
         at_ms += KEY_MS * dice.uniform(0.6, 1.6)
         if dice.random() < MISTAKES and body[place].isalpha():
-            yield Event(round(at_ms), type="q")
+            yield Event(round(at_ms), type="q", mistake=True)
             at_ms += 2 * KEY_MS
             yield Event(round(at_ms), erase=1)
             at_ms += KEY_MS
