@@ -106,6 +106,7 @@ async def test_what_is_advertised(profile: Profile) -> None:
         assert set(found.execute_command_provider.commands) == {
             "dflash.accepted",
             "dflash.counts",
+            "dflash.digest",
             "dflash.restartEngine",
             "dflash.setProfile",
             "dflash.snooze",
