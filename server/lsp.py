@@ -174,8 +174,8 @@ def _add_commands(server: DflashServer) -> None:
             window.snooze(60 * minutes)
 
     @server.command(COUNTS)
-    def counts(*arguments: Any) -> dict[str, dict[str, int]]:
-        return window.counts()
+    async def counts(*arguments: Any) -> dict[str, dict[str, int]]:
+        return await window.all_counts() if arguments and arguments[0] == "all" else window.counts()
 
     @server.command(DIGEST)
     def digest(*arguments: Any) -> str | None:

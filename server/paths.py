@@ -25,6 +25,11 @@ def config_dir() -> Path:
     return platformdirs.user_config_path(APP, appauthor=False)
 
 
+def state_dir() -> Path:
+    """Directory for what is worth keeping of our work, such as counts. Not created here."""
+    return platformdirs.user_state_path(APP, appauthor=False)
+
+
 def log_dir() -> Path:
     """Directory for log files of detached processes. Not created here."""
     return platformdirs.user_log_path(APP, appauthor=False)

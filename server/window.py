@@ -21,10 +21,12 @@ from server.documents.places import places_after
 from server.documents.positions import Position
 from server.documents.store import DocumentStore, scheme
 from server.errors import DflashError
+from server.paths import state_dir
 from server.settings import Settings
 from server.status import Status
 
 if TYPE_CHECKING:
+    from server.completion.kept_counts import KeptCounts
     from server.completion.request import Growth
     from server.completion.result import CompletionResult
     from server.completion.service import CompletionService
@@ -54,6 +56,7 @@ class Window:
         self._opened_at = time.monotonic()
         self._settled = asyncio.Event()  # the engine is no longer loading: it is there, or it failed
         self._configuration: object = None
+        self._kept: dict[str, dict[str, int]] = {}  # so much of the counts is in the file of all windows
         self._places: dict[str, Place] = {}  # where each document was worked at last
         self.documents = DocumentStore()
         self.notebooks = Notebooks()
@@ -218,6 +221,25 @@ class Window:
             }
         return counts
 
+    async def all_counts(self) -> dict[str, dict[str, int]]:
+        """The same of all windows there ever were; of others that are open, up to when they were kept last."""
+        await self._keep_counts()
+        return await asyncio.to_thread(_kept_counts().read)
+
+    async def _keep_counts(self) -> None:
+        from server.completion.kept_counts import summed
+
+        counted: dict[str, dict[str, int]] = {}
+        for service in self._services:
+            counted = summed(counted, service.acceptance.to_json())
+        fresh = {
+            language: {name: number - self._kept.get(language, {}).get(name, 0) for name, number in counts.items()}
+            for language, counts in counted.items()
+        }
+        if any(number for counts in fresh.values() for number in counts.values()):
+            self._kept = counted  # at once: the next call must not add the same again
+            await asyncio.to_thread(_kept_counts().add, fresh)
+
     def digest(self, uri: str) -> str | None:
         """SHA-256 of a document's text (UTF-8), by which a client can tell whether ours is the same as its own."""
         document = self.documents.get(uri)
@@ -245,6 +267,8 @@ class Window:
             await service.link.restart()
 
     async def aclose(self) -> None:
+        await self._keep_counts()
+        self._kept = {}
         if self._falling_back is not None:
             self._falling_back.cancel()
             self._falling_back = None
@@ -315,6 +339,12 @@ def path_in_workspace(uri: str, folders: Sequence[str]) -> str:
         if plain.startswith(folder + "/"):
             return plain[len(folder) + 1 :]
     return PurePath(plain.partition(":")[2] or plain).name
+
+
+def _kept_counts() -> KeptCounts:
+    from server.completion.kept_counts import KeptCounts
+
+    return KeptCounts(state_dir() / "counts.json")
 
 
 def _internal(error: Exception) -> str:

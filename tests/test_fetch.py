@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -266,6 +267,27 @@ def test_a_fetch_killed_at_any_point_leaves_nothing_that_looks_finished(
     assert finish(start(pin, target, tmp_path)) == "False"
     assert manifest_problem(target, pin, hashes=True) is None
     assert [entry.name for entry in target.parent.iterdir()] == ["target"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+def test_a_fetch_killed_while_pip_downloads_takes_pip_with_it(
+    pin: WheelPin, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip waits for an index that never answers; its connection ends when it does."""
+    with socket.create_server(("127.0.0.1", 0)) as index:
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{index.getsockname()[1]}/simple")
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        fetching = start(pin, target, None)
+        index.settimeout(60)
+        connection, _ = index.accept()
+        with connection:
+            connection.settimeout(60)
+            assert connection.recv(4) == b"GET "
+            fetching.send_signal(signal.SIGKILL)
+            fetching.communicate(timeout=60)
+            while connection.recv(4096):
+                pass  # the rest of what it asked; b"" when it has gone
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")

@@ -140,7 +140,7 @@ async def test_a_stranger_at_the_address_of_a_dead_engine_is_not_talked_to(root:
     stranger = replay_profile(root / "other", [{"after": "", "text": "stranger"}])
     async with engine(stranger) as other:
         files = EngineFiles.of(profile)
-        files.write_record(EngineRecord(os.getpid(), other.endpoint.address, __version__, time.time()))
+        files.write_record(EngineRecord(os.getpid(), other.endpoint.address, __version__, time.monotonic()))
         async with engine(profile) as client:
             assert await answers(client) == "one two three"
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from editor import SERVER, Editor, editor, options
-from engines import CANCELLED, count, rounds_when_ended
+from engines import CANCELLED, count, replay_profile, rounds_when_ended
 
 from server.engine.client import EngineClient
-from server.engine.launcher import ensure_engine, running_engine
+from server.engine.launcher import ensure_engine, running_engine, stop_engine
 from server.engine.whereabouts import EngineFiles
 from server.profiles import Profile
 
@@ -193,6 +193,45 @@ def test_requests_without_params_are_answered_by_the_protocol(profile: Profile) 
     answers, _, code = exchange(framed(session(profile), *asked, *END))
     assert error_codes(answers) == {3: -32601, "four": -32601, 5: -32602, 6: -32602}
     assert code == 0
+
+
+JUMPS = """
+import random, time
+real = time.time
+time.time = lambda: real() + random.choice((-1, 1)) * 1e6
+time.time_ns = lambda: int(time.time() * 1e9)
+"""
+
+
+async def test_nothing_hangs_or_expires_when_the_wall_clock_jumps(directories: Path, tmp_path: Path) -> None:
+    """Server and engine see a clock that is days off, ahead or behind, whenever they look at it."""
+    (tmp_path / "sitecustomize.py").write_text(JUMPS)
+    (tmp_path / "profile").mkdir()
+    profile = replay_profile(tmp_path / "profile", ENTRIES, more="idle_minutes = 0.1")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    try:
+        async with editor(options(profile), command=["env", f"PYTHONPATH={path}", *SERVER]) as ours:
+            await ours.until_state("ready")
+            ours.open("short = ")
+            for _ in range(3):
+                assert (await ours.complete(0, 8)).insert_text == "[1, 2]"
+                await asyncio.sleep(0.3)
+            await ours.command("dflash.snooze", 10)
+            assert await ours.complete(0, 8) is None
+            await ours.command("dflash.snooze", 0)
+            assert (await ours.complete(0, 8)).insert_text == "[1, 2]"
+            engine = await running_engine(profile)
+            assert engine is not None
+            pid = (await engine.health()).pid
+            await engine.aclose()
+            assert pid is not None
+            for _ in range(TRIES):  # idle for six seconds, it ends
+                if not EngineFiles.of(profile).is_held():
+                    break
+                await asyncio.sleep(0.01)
+            assert not EngineFiles.of(profile).is_held()
+    finally:
+        await stop_engine(profile)
 
 
 async def test_with_a_full_disk_at_the_cache_completions_go_on(directories: Path, profile: Profile) -> None:

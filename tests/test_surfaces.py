@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from editor import URI, Editor, editor, options
+from editor import SERVER, URI, Editor, editor, options
 from lsprotocol import types
 from pygls.exceptions import JsonRpcRequestCancelled
 
@@ -220,6 +221,26 @@ async def test_acceptance_is_counted_by_language_and_holds_no_text(profile: Prof
         counts = (await ours.command("dflash.counts"))["python"]
         assert (counts["shown"], counts["accepted"], counts["partly_accepted"]) == (1, 1, 1)
         assert counts["accepted_characters"] == counts["shown_characters"] == 6
+
+
+async def test_counts_of_all_windows_are_kept_across_restarts_and_hold_no_text(
+    profile: Profile, tmp_path: Path
+) -> None:
+    command = ["env", f"XDG_STATE_HOME={tmp_path}", *SERVER]
+    file = tmp_path / "dflash-lsp" / "counts.json"
+    for windows in (1, 2, 3):
+        if windows == 3:
+            file.write_text(file.read_text()[:-1] + ', "c": 7}')  # damage is not ours, and costs only counts
+        async with editor(options(profile), command=command) as ours:
+            await ours.until_state("ready")
+            ours.open("short = ")
+            item = await ours.complete(0, 8)
+            await ours.command(item.command.command, *item.command.arguments)
+            kept = await ours.command("dflash.counts", "all")
+            assert kept["python"]["accepted"] == (windows if windows < 3 else 1)
+            assert await ours.leave() == 0
+    assert set(json.loads(file.read_text())) == {"python"}
+    assert "short" not in file.read_text() and "[1, 2]" not in file.read_text()
 
 
 async def test_a_profile_can_be_changed_while_the_editor_goes_on(profile: Profile) -> None:

@@ -1,4 +1,4 @@
-"""Counts what becomes of completions, per language: locally, for this window's life, and without any text."""
+"""Counts what becomes of completions, per language: locally, and without any text."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def _must_be_replaced(health: EngineHealth, files: EngineFiles) -> bool:
     versions would take turns ending each other's engine.
     """
     record = files.read_record()
-    age_s = time.time() - record.started if record else 0.0
+    age_s = time.monotonic() - record.started if record else 0.0
     if health.state == "failed":
         return age_s > FAILED_STAYS_S
     return _version(health.version) < _version(__version__)

@@ -24,7 +24,10 @@ SOCKET_PATH_LIMIT = 103
 
 @dataclass(frozen=True)
 class EngineRecord:
-    """What a running engine writes about itself. `started` is in seconds since the epoch."""
+    """What a running engine writes about itself.
+
+    started: time.monotonic(), which is the same clock in all processes since the machine started, and never jumps.
+    """
 
     pid: int
     address: str

@@ -186,12 +186,21 @@ def _make(pin: WheelPin, target: Path, source: Path | None, work: Path) -> None:
     _sync(target.parent)
 
 
+# pip that ends with us, however we end: the system closes our end of its input then.
+_LEASHED_PIP = """
+import os, runpy, sys, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
+sys.argv[0] = "pip"
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+
+
 def _download(pin: WheelPin, work: Path) -> Path:
     """Run pip in a process of its own, so that the user's index, proxy and certificate settings hold."""
     folder, scratch, said = work / "wheel", work / "pip", work / "pip.txt"
     folder.mkdir()
     scratch.mkdir()
-    command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
+    command = [sys.executable, "-P", "-c", _LEASHED_PIP, "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
     command += ["-d", str(folder), pin.requirement]
     # pip's own temporary files lie in our work directory, so that they go with it and can be measured:
@@ -199,9 +208,7 @@ def _download(pin: WheelPin, work: Path) -> Path:
     environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch)}
     _say(f"downloading {pin.requirement}, {megabytes(pin.wheel_size)}")
     with said.open("wb") as output, _bar("downloading", "B", pin.wheel_size) as bar:
-        pip = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-        )
+        pip = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT)
         try:
             while _still_runs(pip):
                 done = max(bar.n, _size_below(scratch), _size_below(folder))
@@ -210,6 +217,9 @@ def _download(pin: WheelPin, work: Path) -> Path:
             pip.kill()
             pip.wait()
             raise
+        finally:
+            assert pip.stdin is not None
+            pip.stdin.close()
     wheel = folder / pin.wheel_name
     if pip.returncode != 0 or not wheel.is_file():
         raise FetchError(_pip_failure(pin, said.read_text(encoding="utf-8", errors="replace").splitlines()))

@@ -18,7 +18,7 @@ EDITS_PER_REQUEST = 10
 CANCELLED_EVERY = 5  # requests, of which one is cancelled at once
 REPLACED_EVERY = 997  # edits, of which one sends the whole text anew
 SAMPLES = 100  # of the memory, over the whole run
-LONGEST = 20_000  # characters; of a text that has grown beyond it the half is deleted
+LONGEST = 8_000  # characters; of a text that has grown beyond it the half is deleted
 ASKED_AFTER = "\nnow = "
 # What editors send, and what breaks copies: line ends of every kind and what only looks like one, and
 # characters of one to four bytes and of one and two UTF-16 units.

@@ -93,7 +93,7 @@ async def _serve(profile: Profile, files: EngineFiles, *, loopback: bool) -> Non
     )
     _stop_on_signal(server)
     backend.start()
-    files.write_record(EngineRecord(os.getpid(), address, __version__, time.time(), token_file))
+    files.write_record(EngineRecord(os.getpid(), address, __version__, time.monotonic(), token_file))
     log.info("engine %s for profile %s at %s", __version__, profile.name, address)
     idle = asyncio.create_task(_stop_when_idle(server, app, profile.engine.idle_minutes * 60))
     try:
