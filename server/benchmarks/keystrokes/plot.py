@@ -47,7 +47,7 @@ def bars_of_scenarios(report: dict[str, Any]) -> list[Bar]:
     rows = (
         ("own share of a request", own, 10),
         ("of which: a constant answer", own["answer_without_work"], None),
-        ("of which: the engine's transport", own["engine_alone"], None),
+        ("not in it: the engine without the server", own["engine_alone"], None),
         ("typed-through answer", known["shown"], 5),
         ("cached answer", known["cache"], 5),
         ("$/cancelRequest to its answer", report["cancel"], 5),

@@ -64,26 +64,29 @@ async def replaying() -> AsyncIterator[tuple[Profile, EngineClient]]:
 
 
 async def own_share(profile: Profile, client: EngineClient, requests: int) -> Report:
-    """A request in the middle of a long file, answered by one block, whose time is taken off; each has a new text.
+    """A key and a request in the middle of a long file, less what a bare client of the engine waits for the same text.
 
-    What is left is ours and the transports'. These are measured beside it: `answer_without_work` is a request
-    that the server answers with a constant, and `engine_alone` one that the engine is asked without the server.
+    Each has a new text, which is one block. Beside it `whole`, all that the editor waits; `engine_alone`, what was
+    taken off (its block and its transport); and `answer_without_work`, a request that the server answers with a
+    constant, which is the transport to the editor and is part of the share.
     """
     times, constant, alone = [], [], []
     async with _window(profile) as (window, place):
         for number in range(requests):
-            place = window.type(Place(place.line, 0), f"k{number} = 0\n")
-            place = window.type(place, "now = ")
-            times.append((await window.asked(place)).total_ms - BLOCK_MS)
-            place = window.type(place, "1\n")
+            place = window.type(Place(place.line, 0), f"k{number} = 0\nnow =")
             await asyncio.sleep(PAUSE_S)
             constant.append(await window.asked_without_work())
-            alone.append(await _engine_alone(client) - BLOCK_MS)
+            alone.append(await _engine_alone(client))
             await asyncio.sleep(PAUSE_S)
+            place = window.type(place, " ")
+            times.append((await window.asked(place)).total_ms)
+            place = window.type(place, "1\n")
+    engine_ms = p50_p95(alone)["p50"]
     return {
-        **p50_p95(times),
-        "answer_without_work": p50_p95(constant),
+        **p50_p95([each - engine_ms for each in times]),
+        "whole": p50_p95(times),
         "engine_alone": p50_p95(alone),
+        "answer_without_work": p50_p95(constant),
     }
 
 
