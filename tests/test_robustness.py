@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -234,11 +236,57 @@ async def test_nothing_hangs_or_expires_when_the_wall_clock_jumps(directories: P
         await stop_engine(profile)
 
 
-async def test_with_a_full_disk_at_the_cache_completions_go_on(directories: Path, profile: Profile) -> None:
-    cache = directories / "cache_home"
-    full = cache if cache.exists() else directories
-    environment = ["env", f"XDG_CACHE_HOME={full / 'recording.jsonl'}"]  # a file: nothing can be written below it
-    async with editor(options(profile), command=[*environment, *SERVER]) as ours:
+FULL_DISK = """
+set -e
+mount -t tmpfs -o size=16k tmpfs "$1"
+head -c 1000000 /dev/zero > "$1/fill" 2>/dev/null || true
+shift
+exec "$@"
+"""
+
+
+@pytest.mark.skipif(
+    shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "true"], check=False).returncode != 0,
+    reason="needs a mount of its own",
+)
+async def test_with_full_disks_at_the_cache_and_at_the_counts_completions_go_on(
+    tmp_path: Path, profile: Profile, engine: EngineClient
+) -> None:
+    mounted = ["unshare", "-rm", "sh", "-c", FULL_DISK, "sh", str(tmp_path)]
+    homes = ["env", f"XDG_CACHE_HOME={tmp_path}", f"XDG_STATE_HOME={tmp_path}"]
+    async with editor(options(profile), command=[*mounted, *homes, *SERVER]) as ours:
         await ours.until_state("ready")
         ours.open("short = ")
         assert (await ours.complete(0, 8)).insert_text == "[1, 2]"
+        assert await ours.command("dflash.counts", "all") == {}  # nothing can be kept
+        assert (await ours.command("dflash.counts"))["python"]["shown"] == 1
+        assert ours.messages == [] and await ours.leave() == 0
+
+
+async def test_a_socket_or_a_directory_where_ours_belongs_is_replaced_or_named(tmp_path: Path) -> None:
+    """Somebody listens where the engine of a profile will, or something lies there that is no socket."""
+    profile = replay_profile(tmp_path, ENTRIES)
+    path = EngineFiles.of(profile).socket
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.bind(str(path))
+        stranger.listen()
+        try:
+            async with editor(options(profile)) as ours:
+                await ours.until_state("ready")
+                ours.open("short = ")
+                assert (await ours.complete(0, 8)).insert_text == "[1, 2]"
+        finally:
+            await stop_engine(profile)
+        stranger.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            stranger.accept()  # nobody has spoken to it
+    path.mkdir()
+    try:
+        async with editor(options(profile)) as ours:
+            await ours.until_state("failed")
+            await ours.until(lambda: bool(ours.messages))
+            assert len(ours.messages) == 1 and "is in the way and cannot be removed" in ours.messages[0]
+            ours.open("short = ")
+            assert await ours.complete(0, 8) is None
+    finally:
+        path.rmdir()
