@@ -30,6 +30,8 @@ from dflash_core.sessions import Session, SessionPool
 from dflash_core.target import Target
 from dflash_core.vocabulary import Vocabulary
 
+PATIENCE = 32  # units of others for which a request waits for a session that an equal has
+
 Precision = Literal["auto", "float32", "bfloat16", "int8", "int4"]
 
 LoadProgress = Callable[[float, str], None]
@@ -79,7 +81,7 @@ class Engine:
         self._generations: list[Generation] = []
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._clock = itertools.count(1)
+        self._units = 0  # that have run
         self._wanted = Provision(
             sessions=sessions,
             context=min(context, target.spec.max_positions),
@@ -156,6 +158,7 @@ class Engine:
         if request.heal and not self.vocabulary.spells(request.heal):
             raise RequestError("the text to heal cannot be spelled with this tokenizer")
         generation = Generation(request, next(self._numbers), priority=request.priority)
+        generation.waits_since = self._units
         with self._lock:
             self._generations.append(generation)
         return generation
@@ -169,9 +172,11 @@ class Engine:
         if generation.cancelled:
             generation.finish = "cancelled"
         else:
-            generation.last_run = next(self._clock)
+            self._units += 1
+            generation.last_run = self._units
             try:
                 if generation.session is None:
+                    generation.held_since = self._units
                     if not self.sessions.count:
                         self._hold(self._held)
                     # Again: the context may have been shrunk since it was submitted.
@@ -284,7 +289,8 @@ class Engine:
     def _next(self) -> Generation | None:
         """The most urgent generation that can run: cancelled ones first, then priority, then whoever waited longest.
 
-        When all sessions are taken, a more urgent request gets that of the least urgent one; equals wait for theirs.
+        When all sessions are taken, a more urgent request gets that of the least urgent one at once. An equal gets
+        it after a while, from whoever has had one for longest: a change costs a prefill, but nobody must starve.
         """
         with self._lock:
             waiting = sorted(self._generations, key=lambda g: (not g.cancelled, g.priority, g.last_run, g.number))
@@ -293,9 +299,14 @@ class Engine:
             if generation.cancelled or generation.session is not None or room:
                 return generation
             least = max((g for g in waiting if g.session is not None), key=lambda g: (g.priority, g.last_run))
-            if least.priority > generation.priority:
-                self.sessions.release(least.suspend())
-                return generation
+            if least.priority == generation.priority and self._units - generation.waits_since >= PATIENCE:
+                equals = [g for g in waiting if g.session is not None and g.priority == generation.priority]
+                least = min(equals, key=lambda g: g.held_since)
+            elif least.priority <= generation.priority:
+                continue
+            self.sessions.release(least.suspend())
+            least.waits_since = self._units
+            return generation
         return None
 
     def _end(self, generation: Generation) -> None:

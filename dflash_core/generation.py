@@ -105,7 +105,10 @@ class Generation:
     error: str = ""
     stats: GenerationStats = field(default_factory=GenerationStats)
     session: Session | None = None
+    # In units of the engine: when it ran last, got its session, and began to wait for one.
     last_run: int = 0
+    held_since: int = 0
+    waits_since: int = 0
     _cancelled: bool = False
     _healing: Healing | None = None
     _tokens: list[int] = field(default_factory=list)

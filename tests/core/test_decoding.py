@@ -334,6 +334,24 @@ def test_a_failing_request_ends_alone(pair: tuple[Path, Path], monkeypatch: pyte
     assert generate(engine, prompt, 8) == generate(load(pair), prompt, 8)
 
 
+def test_equals_that_are_more_than_there_are_sessions_all_get_on_and_their_texts_are_right(
+    pair: tuple[Path, Path],
+) -> None:
+    """A fifth document must not wait until one of four has ended."""
+    engine, alone = load(pair, sessions=4), load(pair)
+    texts: dict[int, list[int]] = {}
+    begun: list[int] = []
+    waiting = [engine.submit(GenerationRequest(prompt=p, max_tokens=80, draft="off")) for p in prompts(5)]
+    while (done := engine.step()) is not None:
+        if done.block:
+            texts.setdefault(done.generation.number, []).extend(done.block.tokens)
+            if done.generation is waiting[4]:
+                begun.append(min(each.stats.completion_tokens for each in waiting[:4]))
+    assert begun[0] < 40, "the fifth ran before the others were half done"
+    for generation, prompt in zip(waiting, prompts(5), strict=True):
+        assert texts[generation.number] == generate(alone, prompt, 80, draft="off")
+
+
 def test_an_urgent_request_takes_the_session_of_a_less_urgent_one_which_goes_on_later(pair: tuple[Path, Path]) -> None:
     engine, alone = load(pair, sessions=2), load(pair)
     texts: dict[int, list[int]] = {}
