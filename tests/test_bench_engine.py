@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import REAL_ENVIRONMENT
 
-from server.benchmarks.engine import code_prompts
+from server.benchmarks.engine import code_prompts, step_plot, step_table
 from server.benchmarks.llama_cpp import measure_llama_cpp
 from server.errors import DflashError
 from server.profiles import load_profile
@@ -55,6 +55,19 @@ def test_what_cannot_be_measured_is_refused_in_one_line(arguments: list[str], wo
     done = bench(*arguments, "--json")
     assert done.returncode == 1 and done.stdout == ""
     assert words in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_step_costs_measured_on_a_gpu_are_shown_beside_their_floors() -> None:
+    (path,) = sorted((Path(__file__).parents[1] / "benchmarks" / "results").glob("engine-h200-*.json"))
+    for report in json.loads(path.read_text(encoding="utf-8"))["runs"]:
+        rows = step_table(report)
+        assert len(rows) == 2 + 3 * len(report["runs"]) and rows[1][0] == "token"
+        # Nothing is read faster than memory can be read, and a round is a draft and a verify.
+        assert all(float(row[3]) > 1 for row in rows[1:])
+        for run in report["runs"]:
+            assert run["round_ms"] == pytest.approx(run["draft_ms"] + run["verify_ms"], rel=0.1)
+        drawn = step_plot(report)
+        assert drawn.startswith("<svg") and report["geometry"] in drawn and "floor" in drawn
 
 
 def test_prompts_are_beginnings_of_files_and_too_short_files_are_none(tmp_path: Path) -> None:

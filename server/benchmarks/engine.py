@@ -190,3 +190,29 @@ def plot(report: dict[str, Any]) -> str:
         name: [rates.get((name, group)) for group in groups] for name in precisions
     }
     return bar_plot(title, "tokens a second by rows verified", groups, series)
+
+
+def step_table(report: dict[str, Any]) -> list[list[str]]:
+    """Rows for a person: what each step of a geometry costs beside its floor, in milliseconds."""
+    rows = [["step", "ms", "floor ms", "over floor"]]
+    return rows + [[name, f"{ms:.2f}", f"{floor:.2f}", f"{ms / floor:.2f}"] for name, ms, floor in _steps(report)]
+
+
+def step_plot(report: dict[str, Any]) -> str:
+    """The same as an SVG bar chart: what was measured beside the floor."""
+    steps = _steps(report)
+    title = f"{report['geometry']}, random weights, context {report['context']}, {report['device']}"
+    series: dict[str, Sequence[float | None]] = {
+        "measured": [ms for _, ms, _ in steps],
+        "floor": [floor for _, _, floor in steps],
+    }
+    return bar_plot(title, "milliseconds", [name for name, _, _ in steps], series)
+
+
+def _steps(report: dict[str, Any]) -> list[tuple[str, float, float]]:
+    alone = report["autoregressive"]
+    steps = [("token", alone["token_ms"], alone["floor_token_ms"])]
+    for run in report["runs"]:
+        for name in ("draft", "verify", "round"):
+            steps.append((f"{name} of {run['block']}", run[f"{name}_ms"], run[f"floor_{name}_ms"]))
+    return steps

@@ -16,6 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_profile_argument(parser)
     parser.add_argument("--geometry", metavar="NAME", help="sizes of a published pair instead of a profile's weights")
     parser.add_argument("--random-weights", action="store_true", help="with --geometry: real step costs, no weights")
+    parser.add_argument(
+        "--start-from", type=Path, metavar="FOLDER", help="with --geometry: write the weights there and time two starts"
+    )
     parser.add_argument("--context", type=_positive, default=512, metavar="N", help="prompt tokens (default: 512)")
     parser.add_argument(
         "--blocks",
@@ -50,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from server.benchmarks.engine import plot, table
+    from server.benchmarks.engine import plot, step_plot, step_table, table
     from server.cli.table import aligned
     from server.errors import DflashError
 
@@ -58,11 +61,17 @@ def run(args: argparse.Namespace) -> int:
         raise DflashError("--geometry and --random-weights belong together")
     report = _geometry(args) if args.geometry else _real(args)
     report["command"] = " ".join(["dflash-lsp", *sys.argv[1:]])
-    if args.plot and not args.geometry:
-        args.plot.write_text(plot(report), encoding="utf-8")
-    # Step costs without weights have no text and no rates: they are for a reader of JSON.
-    if args.json or args.geometry:
+    if args.plot:
+        args.plot.write_text(step_plot(report) if args.geometry else plot(report), encoding="utf-8")
+    if args.json:
         print(json.dumps(report))
+        return 0
+    if args.geometry:
+        print(aligned(step_table(report)))
+        for first in report["first_block"]:
+            print(
+                f"cold prompt of {first['prompt_tokens']} tokens to its first block: {first['first_block_ms']:.1f} ms"
+            )
         return 0
     print(aligned(table(report)))
     prefill = report["prefill"]
@@ -120,6 +129,10 @@ def _geometry(args: argparse.Namespace) -> dict[str, Any]:
         raise DflashError("--geometry needs a CUDA device")
     blocks = tuple(block for block in args.blocks if block)
     found = geometry.measure(geometry.GEOMETRIES[args.geometry], context=args.context, blocks=blocks)
+    if args.start_from:
+        from dflash_core.benchmarks.start import measure_start
+
+        found["start"] = measure_start(geometry.GEOMETRIES[args.geometry], args.start_from)
     return {"geometry": args.geometry, "context": args.context, **found}
 
 
