@@ -118,9 +118,11 @@ def load_module(
                     "not float32, float16 or bfloat16"
                 )
         _check_shapes(tensors.folder, parameter, names, parts)
-        whole = (torch.cat(parts) if len(parts) > 1 else parts[0]).view(parameter.shape)
+        # Joined on the device: the host never holds a parameter a second time.
+        moved = [part.to(device) for part in parts]
+        whole = (torch.cat(moved) if len(moved) > 1 else moved[0]).view(parameter.shape)
         # After the cast: what float32 holds may be beyond float16.
-        loaded[name] = whole.to(device=device, dtype=dtype)
+        loaded[name] = whole.to(dtype)
         if not torch.isfinite(loaded[name]).all():
             odd = next(n for n, part in zip(names, parts, strict=True) if not torch.isfinite(part.to(dtype)).all())
             raise CheckpointError(f"{tensors.folder}: tensor {odd} holds values that are not finite")
