@@ -14,4 +14,6 @@ if [[ ${1:-} == --all ]]; then
     shift
     which=(--neovim 0.10,0.11,0.12)
 fi
-exec "$cache/terminal/bin/pytest" -c tests/e2e/editors/pytest.ini "${which[@]}" tests/e2e/editors "$@"
+run=("$cache/terminal/bin/pytest" -c tests/e2e/editors/pytest.ini -o "cache_dir=$PWD/build/e2e/editors-cache" "${which[@]}" tests/e2e/editors "$@")
+# A terminal on a busy machine misses a moment now and then: what failed is run once more, and told.
+"${run[@]}" || { echo "e2e: once more what failed" >&2; exec "${run[@]}" --last-failed --last-failed-no-failures none; }

@@ -13,7 +13,7 @@ driver="$DFLASH_E2E/vscode-driver/bin/python"
 
 # Each suite is one line: a name and its command. Pictures and logs go to build/e2e.
 suites=(
-    "vscode $driver -m pytest -c tests/e2e/pytest.ini --rootdir tests/e2e -p no:cacheprovider tests/e2e/vscode"
+    "vscode $driver -m pytest -c tests/e2e/pytest.ini --rootdir tests/e2e -o cache_dir=$PWD/build/e2e/cache tests/e2e/vscode"
 )
 
 if [[ ${1:-} == --figures ]]; then
@@ -25,7 +25,8 @@ for suite in "${suites[@]}"; do
     if (($#)) && [[ " $* " != *" $name "* ]]; then continue; fi
     echo "e2e: $name" >&2
     begun=$SECONDS how=passed
-    $command || { how=FAILED failed=1; }
+    # An editor in a browser on a busy machine misses a moment now and then: what failed is run once more, and told.
+    $command || { how="passed at a second try"; $command --last-failed --last-failed-no-failures none; } || { how=FAILED failed=1; }
     ended+=("e2e: $name $how in $((SECONDS - begun)) s")
 done
 printf '%s\n' "${ended[@]}" >&2
