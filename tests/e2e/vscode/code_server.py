@@ -71,9 +71,12 @@ class CodeServer:
         """Write the user's settings, which windows that are open follow."""
         self._write("User", "settings.json", {**USER_SETTINGS, **more})
 
-    def machine_settings(self, settings: Mapping[str, object]) -> None:
-        """Write the settings of machine scope, which in any remote window have a file of their own."""
-        self._write("Machine", "settings.json", dict(settings))
+    def machine_settings(self, settings: Mapping[str, object]) -> bool:
+        """Write the settings of machine scope, which in any remote window have a file of their own.
+
+        Returns whether they are other than before: nobody hears of settings that stay.
+        """
+        return self._write("Machine", "settings.json", dict(settings))
 
     def start(self, log: str = "info") -> str:
         """Start it and return its address. `stop` ends it. log: the level of the windows' logs."""
@@ -109,13 +112,17 @@ class CodeServer:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
-    def _write(self, scope: str, name: str, content: object) -> None:
-        """As a whole, since a window reads the file as soon as it changes."""
+    def _write(self, scope: str, name: str, content: object) -> bool:
+        """As a whole, since a window reads the file as soon as it changes; returns whether it does."""
         folder = self.data / scope
         folder.mkdir(exist_ok=True)
         fresh = folder / f"{name}.fresh"
-        fresh.write_text(json.dumps(content), encoding="utf-8")
+        text = json.dumps(content)
+        if (folder / name).exists() and (folder / name).read_text(encoding="utf-8") == text:
+            return False
+        fresh.write_text(text, encoding="utf-8")
         fresh.replace(folder / name)
+        return True
 
 
 def free_port() -> int:

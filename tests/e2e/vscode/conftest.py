@@ -51,10 +51,11 @@ class Site:
                     found.add(int(process.name))
         return found
 
-    def wait_until_settings_count(self, change: Callable[[], None]) -> None:
-        """Change settings, and wait until a window has heard of it."""
+    def wait_until_settings_count(self, change: Callable[[], bool]) -> None:
+        """Change settings, and wait until a window has heard of it, if that changes any."""
         before = self._heard()
-        change()
+        if not change():
+            return
         deadline = time.monotonic() + 20
         while self._heard() <= before:
             assert time.monotonic() < deadline, "no window heard of the new settings"
