@@ -26,6 +26,7 @@ from dflash_core.training.packed_attention import PackedAttention, check_trainab
 from dflash_core.training.recipe import TargetRecipe, rate
 from dflash_core.training.reports import Report
 from dflash_core.training.shards import Rows, TokenShards, empty_row, join
+from dflash_core.training.state import read_state, write_state
 
 STATE = "state.pt"
 DELTA = "delta.safetensors"
@@ -152,19 +153,14 @@ class TargetTrainer:
             "learned": self.delta.state_dict(),
             "optimizer": self.optimizer.state_dict(),
         }
-        partial = out / (STATE + ".partial")
-        torch.save(state, partial)
-        partial.replace(out / STATE)
+        write_state(state, out / STATE)
 
     def resume(self, out: Path) -> bool:
         """Takes up the state in `out`, if there is one. Raises CheckpointError when it is of another target."""
         file = out / STATE
         if not file.exists():
             return False
-        try:
-            state = torch.load(file, map_location=self.target.device, weights_only=True)
-        except Exception as error:
-            raise CheckpointError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
+        state = read_state(file, self.target.device)
         if state.get("target") != self.delta.identity:
             raise CheckpointError(f"{file} is the state of another target")
         if state["rank"] != self.recipe.rank:

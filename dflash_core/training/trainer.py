@@ -30,6 +30,7 @@ from dflash_core.training.packed_attention import PackedAttention, check_trainab
 from dflash_core.training.recipe import DraftRecipe, rate
 from dflash_core.training.reports import Report
 from dflash_core.training.shards import Rows, TokenShards
+from dflash_core.training.state import read_state, write_state
 
 STATE = "state.pt"
 REPORT_STEPS = 100
@@ -140,19 +141,14 @@ class DraftTrainer:
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
         }
-        partial = out / (STATE + ".partial")
-        torch.save(state, partial)
-        partial.replace(out / STATE)
+        write_state(state, out / STATE)
 
     def resume(self, out: Path) -> bool:
         """Takes up the state in `out`, if there is one. Raises CheckpointError when it is of another pair."""
         file = out / STATE
         if not file.exists():
             return False
-        try:
-            state = torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:
-            raise CheckpointError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
+        state = read_state(file, "cpu")
         if state.get("target") != fingerprint(self.target):
             raise CheckpointError(f"{file} is the state of a draft for another target")
         try:

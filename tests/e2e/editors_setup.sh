@@ -13,19 +13,8 @@ readonly COPILOT_EL_COMMIT=277ca357422ba34bcf7fe650cb720580994eea84
 cache="${DFLASH_E2E:-${XDG_CACHE_HOME:-$HOME/.cache}/dflash-e2e}"
 mkdir -p "$cache"
 
-say() { echo "editors setup: $*" >&2; }
-
-# done_once NAME VERSION COMMAND...: as in setup.sh.
-done_once() {
-    local name=$1 version=$2 stamp="$cache/$1.version"
-    shift 2
-    if [[ -f $stamp && $(<"$stamp") == "$version" ]]; then return; fi
-    say "$name $version ..."
-    rm -rf "$stamp" "${cache:?}/$name"
-    mkdir -p "$cache/$name"
-    "$@" >"$cache/$name.log" 2>&1 || { say "$name failed; the end of $cache/$name.log:"; tail -n 20 "$cache/$name.log" >&2; exit 1; }
-    echo "$version" >"$stamp"
-}
+what="editors setup"
+. "$(dirname "$0")/once.sh"
 
 make_terminal() {
     python3 -m venv "$cache/terminal"

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=.venv/bin/python
-place=${DFLASH_E2E:-/var/tmp/dflash-e2e}/llama-cpp
+place="${DFLASH_E2E:-${XDG_CACHE_HOME:-$HOME/.cache}/dflash-e2e}/llama-cpp"
 mkdir -p "$place"
 if [ ! -e "$place/ready" ]; then
     $python -m venv "$place/env"
