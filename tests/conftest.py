@@ -28,6 +28,10 @@ collect_ignore = ["e2e"]
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Before anything imports Triton: without an NVIDIA driver its kernels run in its interpreter.
+if not Path("/proc/driver/nvidia").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # Taken before any test changes the environment: the user's own cache, where the real weights are.
 REAL_CACHE = paths.cache_dir()
 REAL_ENVIRONMENT = dict(os.environ)

@@ -91,9 +91,10 @@ def pack_target(target: Target, packing: Packing) -> None:
 
 def precision(target: Target) -> str:
     """What a target's products are computed from: "int8" or "int4" where it is packed, else its type."""
-    if isinstance(target.lm_head, PackedInt4):
+    head = getattr(target, "lm_head", None)  # a target that transformers computes has none of ours
+    if isinstance(head, PackedInt4):
         return "int4"
-    return "int8" if isinstance(target.lm_head, PackedInt8) else str(target.dtype).removeprefix("torch.")
+    return "int8" if isinstance(head, PackedInt8) else str(target.dtype).removeprefix("torch.")
 
 
 def _packed(weight: Tensor, bias: Tensor | None, packing: Packing) -> PackedInt8 | PackedInt4:
