@@ -76,6 +76,7 @@ def main() -> None:
         say(**answer)
         if answer.get("context", 0) < CONTEXT:
             break
+    limit(48)  # the neighbour that took the memory is gone
     say(**generate(engine, PROMPT[:40]))
 
 
