@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from engines import CANCELLED, count, replay_profile, rounds_when_ended
 
-from server.completion import engine_link
 from server.completion.engine_link import LinkListener
 from server.completion.request import CompletionOptions, Growth
 from server.completion.result import CompletionResult
 from server.completion.service import CompletionService
 from server.documents.document import Document, Place
 from server.documents.positions import Position, Range
+from server.engine import breaker
 from server.engine.client import EngineClient
 from server.engine.launcher import stop_engine
 from server.engine.protocol import EngineHealth
@@ -208,7 +208,7 @@ async def test_an_engine_that_ended_is_started_again_without_a_message(directori
 async def test_an_engine_that_cannot_start_is_told_once_and_tried_again_after_a_pause(
     directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_link, "FIRST_PAUSE_S", 0.2)
+    monkeypatch.setattr(breaker, "FIRST_PAUSE_S", 0.2)
     profile = own_profile(directories, "missing")
     profile = replace(profile, engine=replace(profile.engine, kind="remote", address="http://127.0.0.1:9"))
     failures: list[str] = []
@@ -222,7 +222,7 @@ async def test_an_engine_that_cannot_start_is_told_once_and_tried_again_after_a_
     monkeypatch.setattr(service.link, "_launch", lambda: launches.append(1) or launch())
     result = await complete(service, text)
     assert result.reason.startswith("engine unavailable: no engine answers") and not launches
-    await asyncio.sleep(0.25)
+    await asyncio.sleep(0.3)
     await complete(service, text)
     await asyncio.sleep(0.25)
     assert launches == [1] and len(failures) == 1

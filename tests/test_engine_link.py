@@ -13,7 +13,7 @@ from engines import replay_profile
 from server.completion import engine_link
 from server.completion.engine_link import EngineLink, LinkListener
 from server.engine.client import EngineClient
-from server.engine.protocol import EngineHealth
+from server.engine.protocol import Endpoint, EngineHealth
 
 
 class FakeClient:
@@ -21,6 +21,7 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.state = EngineHealth(state="ready", target="T", draft="D")
+        self.endpoint = Endpoint("unix:/nowhere", None)
 
     async def health(self) -> EngineHealth:
         return self.state

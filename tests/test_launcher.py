@@ -307,6 +307,7 @@ async def test_loopback_serves_only_the_holder_of_the_token_and_no_web_page(prof
 async def test_a_remote_profile_is_a_client_and_nothing_is_started(root: Path) -> None:
     (root / "tokenizer.json").write_text("{}")
     (root / "token").write_text("abc\n")
+    (root / "token").chmod(0o600)
     file = root / "far.toml"
     file.write_text(
         '[engine]\nkind = "remote"\naddress = "http://127.0.0.1:9"\ntoken_file = "token"\n'
