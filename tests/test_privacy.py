@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server.context.privacy import Privacy, holds_secret, text_verdict, without_secrets
+from server.context.privacy import Privacy, Verdict, holds_secret, text_verdict, without_secrets
 
 CODE = "def f():\n    return 1\n"
 
@@ -158,6 +158,8 @@ def test_globs_exclude_by_path_and_by_name() -> None:
         'password = "correct horse"',
         "DB_PASSWORD: 'swordfish'",
         'api_key="AbC123xyz789ABC"',
+        "SECRET_KEY = 'framework-insecure-#a(b)c$d%e^f&g*h_12'",
+        "client_secret = 'x8*Tq!{vB2$mN(7pL)'",
         '"client_secret": "8f7a6b5c4d3e2f1a"',
         "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMIK7MDENGbPxRfiCYzzzz12",
         'url = "postgres://user:pa55word@host/db"',
@@ -193,6 +195,17 @@ def test_secrets_inside_files_are_found_and_their_lines_left_out(line: str) -> N
 )
 def test_code_that_only_speaks_of_secrets_is_kept(line: str) -> None:
     assert not holds_secret(line)
+
+
+def test_a_line_of_nothing_but_hints_is_read_in_no_time() -> None:
+    """Ended by the suite's own limit where a pattern tries every beginning with every end."""
+    assert not holds_secret("token" * 200_000)
+
+
+def test_a_link_is_what_it_points_to(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("A=1\n")
+    (tmp_path / "settings.py").symlink_to(tmp_path / ".env")
+    assert Privacy([tmp_path]).read(tmp_path / "settings.py") == ("", Verdict(False, "secret file"))
 
 
 def test_a_real_library_holds_no_secrets() -> None:

@@ -25,9 +25,10 @@ class Cut:
     def add(self, text: str) -> str:
         """Add generated text; returns the part of it that counts, indented as the file is.
 
-        Blanks that a line begins with are held back until it is known what follows them.
+        Blanks that a line begins with are held back until it is known what follows them. A line ends with `\n` here,
+        however the model wrote it.
         """
-        return "".join([self._counted(line) for line in split_lines(text) if line])
+        return "".join([self._counted(line) for line in split_lines(text.replace("\r", "")) if line])
 
     def _counted(self, text: str) -> str:
         """The same for a piece of one line, which may end with its `\n`."""

@@ -70,13 +70,14 @@ _SECRET_VALUE = re.compile(
     r"""(?ix)
     (?P<name>passw(?:or)?d|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|auth[_-]?token|access[_-]?token
        |refresh[_-]?token|client[_-]?secret|encryption[_-]?key|signing[_-]?key|token|credential)s?
-    [\w.-]*["']?\]?\s*(?::\s*\w+\s*)?(?:=>|:=|[:=])\s*
+    [\w.-]{0,40}["']?\]?\s{0,40}(?::\s{0,40}\w{1,40}\s{0,40})?(?:=>|:=|[:=])\s{0,40}
     (?:(?P<quote>["'`])(?P<quoted>[^"'`\n]{6,100})(?P=quote) | (?P<bare>[^\s"'`,;]{8,}))
     """
 )
 # What stands for a secret rather than being one: a call, a name, a placeholder.
 _PLACEHOLDER = re.compile(r"[{}<>$%*]|^(?:example|changeme|your|xxx|placeholder|dummy|password)", re.IGNORECASE)
 _NO_SECRET = re.compile(rf"{_PLACEHOLDER.pattern}|[()\[\]\s]|^[a-z_][a-z_.]*$", re.IGNORECASE)
+_TEMPLATE = re.compile(r"\s|\$\{|\$\(|\{\{|%\(|<[\w -]+>|\{\w*\}|^[\w.]+\(.*\)$|://")
 # Without one of these (in lower case) a text need not be searched: there is a great deal of text.
 _HINTS = tuple(
     """
@@ -147,8 +148,11 @@ class Privacy:
         try:
             if path.stat().st_size > LARGEST_FILE:
                 return "", Verdict(False, "too large")
-            if self._folder_of(path.resolve()) is None:
+            real = path.resolve()
+            if self._folder_of(real) is None:
                 return "", Verdict(False, "a link out of the workspace")
+            if real != path and not (verdict := self.may_be_context(real)).allowed:
+                return "", verdict  # a link is what it points to
             data = path.read_bytes()
         except OSError as error:
             return "", Verdict(False, (error.strerror or "cannot be read").lower())
@@ -242,7 +246,7 @@ def holds_secret(text: str) -> bool:
             # Quoted text is meant: it is a password unless it is plainly none, though it be a mere word.
             secret = not _PLACEHOLDER.search(quoted)
         else:
-            secret = not _NO_SECRET.search(quoted)
+            secret = not _NO_SECRET.search(quoted) or _is_drawn(quoted)
         if secret:
             return True
     return False
@@ -261,6 +265,13 @@ def _is_random(value: str) -> bool:
         return False
     kinds = sum(bool(each.search(value)) for each in _CHARACTER_CLASSES)
     return len(value) >= 12 and kinds >= 2 and any(character.isdigit() for character in value)
+
+
+def _is_drawn(value: str) -> bool:
+    """Whether a quoted value with signs in it was drawn: keys of frameworks hold brackets, dollars and stars."""
+    kinds = sum(bool(each.search(value)) for each in _CHARACTER_CLASSES)
+    digits = sum(character.isdigit() for character in value)
+    return len(value) >= 16 and kinds >= 3 and digits >= 2 and not _TEMPLATE.search(value)
 
 
 def _is_code(name: str) -> bool:
