@@ -207,6 +207,8 @@ class BlockRules:
         start = line.lstrip()
         if self._language.markup and start.startswith(("/>", "</")):
             return KEEP
+        if self._language.markup and start in ("<", "/"):
+            return WAIT  # the next character tells a closing tag from an opening one
         if start[0] not in self._language.joints or start.startswith(("::", "...", "&mut", "&&&")):
             return None
         return WAIT if start in (":", ".", "..", "&") else KEEP
