@@ -208,6 +208,18 @@ def test_a_link_is_what_it_points_to(tmp_path: Path) -> None:
     assert Privacy([tmp_path]).read(tmp_path / "settings.py") == ("", Verdict(False, "secret file"))
 
 
+def test_ignore_files_above_the_workspace_count_within_its_repository(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitignore").write_text("\ufeffdocs/**/gen.py\n/package/\n", encoding="utf-8")
+    docs, package = Privacy((tmp_path / "docs",)), Privacy((tmp_path / "package",))
+    assert docs.may_be_context(tmp_path / "docs/a/gen.py").reason == "ignored"
+    assert docs.may_be_context(tmp_path / "docs/a/kept.py").allowed
+    # An ignored folder that the user has opened is what he works in.
+    assert package.may_be_context(tmp_path / "package/a.py").allowed
+    (tmp_path / ".git").rmdir()
+    assert Privacy((tmp_path / "docs",)).may_be_context(tmp_path / "docs/a/gen.py").allowed
+
+
 def test_a_real_library_holds_no_secrets() -> None:
     """What is taken for a secret is lost as context: the patterns must not fire on ordinary code."""
     folder = Path(os.__file__).parent

@@ -110,7 +110,8 @@ class Privacy:
     folders: Sequence[Path] = ()
     exclude: Sequence[str] = ()
     exclude_by_language: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    _specs: dict[Path, tuple[float, GitIgnoreSpec | None]] = field(default_factory=dict, repr=False)
+    _specs: dict[Path, tuple[tuple[float, ...], GitIgnoreSpec | None]] = field(default_factory=dict, repr=False)
+    _ways: dict[Path, tuple[str, ...]] = field(default_factory=dict, repr=False)
 
     def may_be_completed(self, path: str | os.PathLike[str], language: str = "") -> Verdict:
         """Whether a document may be completed at all, which puts its own text into a prompt.
@@ -188,14 +189,21 @@ class Privacy:
         return max(inside, key=lambda folder: len(folder.parts), default=None)
 
     def _by_ignore_files(self, folder: Path, parts: Sequence[str]) -> Verdict:
-        """Whether ignore files in the folder and below exclude the path, or a directory that it lies in."""
-        for depth in range(1, len(parts) + 1):
+        """Whether ignore files in the folder, above it in its repository, and below exclude the path or its directory.
+
+        That the folder itself is ignored does not count: the user has opened it.
+        """
+        above = self._above(folder)
+        folder, parts = folder.parents[len(above) - 1] if above else folder, [*above, *parts]
+        for depth in range(len(above) + 1, len(parts) + 1):
             name = "/".join(parts[:depth]) + ("/" if depth < len(parts) else "")
             if depth == len(parts) and not parts[-1]:
                 break  # a directory was asked for
             for level in range(depth - 1, -1, -1):
                 spec = self._spec(folder.joinpath(*parts[:level]))
                 if spec is None:
+                    continue
+                if level < len(above) and spec.check_file("/".join(parts[level : len(above)]) + "/").include:
                     continue
                 inner = "/".join(parts[level:depth]) + ("/" if name.endswith("/") else "")
                 decided = spec.check_file(inner).include
@@ -205,15 +213,20 @@ class Privacy:
                     break
         return ALLOWED
 
+    def _above(self, folder: Path) -> tuple[str, ...]:
+        """The way from the root of the folder's repository down to it; () when it is the root, or in none."""
+        if folder not in self._ways:
+            root = next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+            self._ways[folder] = folder.relative_to(root).parts
+        return self._ways[folder]
+
     def _spec(self, directory: Path) -> GitIgnoreSpec | None:
         """The ignore rules that stand in one directory; read again when one of its files has changed."""
-        files = [directory / name for name in IGNORE_FILES]
-        if directory in self.folders:
-            files.insert(0, directory / ".git" / "info" / "exclude")
-        stamp = max((_changed(file) for file in files), default=0.0)
+        files = [directory / ".git" / "info" / "exclude", *(directory / name for name in IGNORE_FILES)]
+        stamp = tuple(_changed(file) for file in files)
         known = self._specs.get(directory)
         if known is None or known[0] != stamp:
-            known = self._specs[directory] = (stamp, _read_spec(files) if stamp else None)
+            known = self._specs[directory] = (stamp, _read_spec(files) if any(stamp) else None)
         return known[1]
 
 
@@ -298,7 +311,7 @@ def _read_spec(files: Sequence[Path]) -> GitIgnoreSpec | None:
     lines: list[str] = []
     for file in files:
         try:
-            lines += file.read_text(encoding="utf-8", errors="replace").splitlines()[:MOST_IGNORE_LINES]
+            lines += file.read_text(encoding="utf-8-sig", errors="replace").splitlines()[:MOST_IGNORE_LINES]
         except OSError:
             continue
     good = [line for line in lines if _is_pattern(line)]
