@@ -17,8 +17,9 @@ from dflash_core.block_decoder import BlockDecoder, Choose, Round
 from dflash_core.draft import Draft
 from dflash_core.graphs import Graphs
 from dflash_core.kernel_stack import CHUNKS, ContextWriter, Stack
+from dflash_core.kernels import MOST_ROWS
 from dflash_core.kernels.many_rows import rms_norm
-from dflash_core.kernels.skinny_linear import MOST_ROWS, HalfNormed, column_tiles, skinny_argmax
+from dflash_core.kernels.skinny_linear import HalfNormed, column_tiles, skinny_argmax
 from dflash_core.kernels.verification import accept, argmax_of_tiles
 from dflash_core.kv_cache import KVCache, capacity_for
 from dflash_core.policy import verify_widths

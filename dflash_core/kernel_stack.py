@@ -11,11 +11,12 @@ from torch import Tensor
 
 from dflash_core.configs import LayerSpec
 from dflash_core.draft import Draft
+from dflash_core.kernels import MOST_ROWS
 from dflash_core.kernels.block_attention import Scratch, block_attention
 from dflash_core.kernels.heads import place_heads
 from dflash_core.kernels.many_rows import chunk_attention, gate, rms_norm
 from dflash_core.kernels.mixture import Routing, mix, route
-from dflash_core.kernels.skinny_linear import MOST_ROWS, HalfNormed, column_tiles, skinny_linear
+from dflash_core.kernels.skinny_linear import HalfNormed, column_tiles, skinny_linear
 from dflash_core.kernels.verification import embed
 from dflash_core.layers.attention import Attention
 from dflash_core.layers.decoder_layer import DecoderLayer, DecoderLayers

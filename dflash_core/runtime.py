@@ -9,10 +9,8 @@ import torch
 from dflash_core.block_decoder import BlockDecoder
 from dflash_core.draft import Draft
 from dflash_core.generic_target import GenericTarget
+from dflash_core.kernels import MOST_ROWS
 from dflash_core.target import Target
-
-MOST_BLOCK_ROWS = 16
-"""Rows of a block that the kernels hold: one tensor-core tile."""
 
 
 def decoder_for(target: Target, draft: Draft | None, context: int) -> BlockDecoder:
@@ -37,8 +35,8 @@ def why_plain(target: Target, draft: Draft | None) -> str | None:
         return "Triton is not installed"
     if torch.cuda.get_device_capability(target.device) < (8, 0):
         return "the device is older than compute capability 8.0"
-    if draft and draft.spec.block_size > MOST_BLOCK_ROWS:
-        return f"the draft's block has more than {MOST_BLOCK_ROWS} rows"
+    if draft and draft.spec.block_size > MOST_ROWS:
+        return f"the draft's block has more than {MOST_ROWS} rows"
     if isinstance(target, GenericTarget):
         return "the target runs by its own library"
     return None

@@ -14,8 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 from dflash_core.configs import MixtureSpec
+from dflash_core.kernels import MOST_ROWS
 from dflash_core.kernels.launch import begin, launch_options
-from dflash_core.kernels.skinny_linear import MOST_ROWS, HalfNormed
+from dflash_core.kernels.skinny_linear import HalfNormed
 
 
 class Routing(NamedTuple):

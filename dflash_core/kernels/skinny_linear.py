@@ -16,11 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from dflash_core.kernels import MOST_ROWS
 from dflash_core.kernels.launch import begin, launch_options, prefetch
-
-MOST_ROWS = 16
-"""Rows of one tensor-core tile; more rows are a library's work."""
-
 
 _EXCHANGED = 1 << 22
 """Floats that the programs of one product may hand to each other: MOST_ROWS x columns x parts of the widest."""
