@@ -223,11 +223,15 @@ class CudaDecoder(BlockDecoder):
         session.commit(tokens)
 
     def _sampled_round(self, session: Session, width: int, choose: Choose) -> Round:
-        """The target's choice needs all logits here, so it is made outside the graph."""
+        """The target's choice needs all logits here, so it is made outside the graph.
+
+        It is made for equally many rows at every width: products and running sums of another shape may add in another
+        order, and then the same seed would not give the same text with and without the draft.
+        """
         wide = self._captured_width(width)
         self.graphs.run(f"hidden {wide}", lambda: self._hidden_rows(wide))
-        positions = session.next_positions(width)
-        chosen = choose(self.target.logits(self._hidden[None, :width]), positions + 1)
+        positions = session.length + torch.arange(MOST_ROWS, device=self._hidden.device)
+        chosen = choose(self.target.logits(self._hidden[None]), positions[None] + 1)[:, :width]
         accepted = longest_right_prefix(self._block[None, :width], chosen)
         kept, *both = torch.cat([accepted, chosen[0]]).tolist()
         anchor_and_accepted = self._block[: kept + 1].tolist()
