@@ -60,12 +60,19 @@ class CudaDecoder(BlockDecoder):
 
         split = 2 + 2 * len(target.layers)
         self._target_stack = Stack(
-            target.layers, target.norm, target.rotary, self._state[2:split], capacity, self.block_size, target
+            target.layers,
+            target.norm,
+            target.rotary,
+            target.window_rotary,
+            self._state[2:split],
+            capacity,
+            self.block_size,
+            target,
         )
         self._best, self._indices = _argmax_room(target)
         if draft:
             self._draft_stack = Stack(
-                draft.layers, draft.norm, draft.rotary, self._state[split:], capacity, self.block_size, target
+                draft.layers, draft.norm, draft.rotary, None, self._state[split:], capacity, self.block_size, target
             )
             self._features = torch.zeros(
                 CHUNKS[-1], len(self._tapped) * target.spec.hidden_size, dtype=target.dtype, device=device

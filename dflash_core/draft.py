@@ -11,13 +11,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dflash_core.configs import DraftSpec
 from dflash_core.kv_cache import KVCache
 from dflash_core.layers.attention import Attend
 from dflash_core.layers.decoder_layer import DecoderLayers
 from dflash_core.layers.linear import Linear
 from dflash_core.layers.rms_norm import RMSNorm
 from dflash_core.layers.rotary_embedding import RotaryEmbedding
+from dflash_core.specs import DraftSpec
 
 
 class Draft(nn.Module):

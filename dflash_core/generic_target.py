@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dflash_core.configs import LayerSpec, RotarySpec, TargetSpec
 from dflash_core.errors import CheckpointError
+from dflash_core.specs import LayerSpec, RotarySpec, TargetSpec
 from dflash_core.target import Target
 
 _CHECKED_TOKENS = 12

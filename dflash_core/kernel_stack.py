@@ -9,7 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dflash_core.configs import LayerSpec
 from dflash_core.draft import Draft
 from dflash_core.kernels import MOST_ROWS
 from dflash_core.kernels.block_attention import Scratch, block_attention
@@ -23,6 +22,7 @@ from dflash_core.layers.decoder_layer import DecoderLayer, DecoderLayers
 from dflash_core.layers.moe import Mixture
 from dflash_core.layers.rms_norm import RMSNorm
 from dflash_core.layers.rotary_embedding import RotaryEmbedding
+from dflash_core.specs import LayerSpec
 from dflash_core.target import Target
 
 CHUNKS = (64, 256, 1024)
@@ -37,6 +37,7 @@ class Stack:
         layers: DecoderLayers,
         last_norm: RMSNorm,
         rotary: RotaryEmbedding,
+        window_rotary: RotaryEmbedding | None,
         addresses: Tensor,
         capacity: int,
         block_size: int,
@@ -50,11 +51,14 @@ class Stack:
             return torch.zeros(CHUNKS[-1], channels, dtype=dtype, device=device)
 
         self.addresses = addresses
-        self.rotary = rotary_tables(rotary, capacity + CHUNKS[-1], device)
+        self._rotary = rotary_tables(rotary, capacity + CHUNKS[-1], device)
+        self._window_rotary = (
+            rotary_tables(window_rotary, capacity + CHUNKS[-1], device) if window_rotary else self._rotary
+        )
         self._x, self._scaled = room(hidden), room(hidden)
-        self._qkv = room(max(_qkv_size(spec) for spec in specs))
-        self._queries = room(max(spec.num_heads * spec.head_dim for spec in specs))
-        self._seen = room(max(spec.num_heads * spec.head_dim for spec in specs))
+        self._qkv = room(max(spec.qkv_size for spec in specs))
+        self._queries = room(max(spec.q_size for spec in specs))
+        self._seen = room(max(spec.seen_size for spec in specs))
         self._gate_up = room(2 * max(spec.intermediate_size for spec in specs))
         self._gated = room(max(spec.intermediate_size for spec in specs))
         mixtures = [spec.mixture for spec in specs if spec.mixture]
@@ -71,6 +75,10 @@ class Stack:
         # The norm that follows each layer: the next one's first, in the end the model's own.
         self._first_norm = next(iter(layers)).input_layernorm.weight
         self._following = [*[layer.input_layernorm.weight for layer in layers][1:], last_norm.weight]
+
+    def rotary(self, spec: LayerSpec) -> tuple[Tensor, Tensor]:
+        """Tables of cos and sin for a layer's queries and keys."""
+        return self._window_rotary if spec.window else self._rotary
 
     def rows(self, count: int) -> Tensor:
         return self._x[:count]
@@ -91,7 +99,7 @@ class Stack:
         spec, attention, x, normed = layer.spec, layer.self_attn, self.rows(rows), self.normed(rows)
         qkv, queries, seen = self._heads(spec, rows)
         skinny_linear(normed, attention.qkv_proj.weight, qkv, bias=attention.qkv_proj.bias)
-        place_heads(qkv, queries, spec, _norms(attention), self.rotary, self.addresses, layer.index, state, count)
+        place_heads(qkv, queries, spec, _norms(attention), self.rotary(spec), self.addresses, layer.index, state, count)
         block_attention(
             queries,
             seen,
@@ -128,7 +136,7 @@ class Stack:
         if attention.qkv_proj.bias is not None:
             qkv += attention.qkv_proj.bias
         norms = _norms(attention)
-        place_heads(qkv, queries, spec, norms, self.rotary, self.addresses, layer.index, state, count)
+        place_heads(qkv, queries, spec, norms, self.rotary(spec), self.addresses, layer.index, state, count)
         chunk_attention(queries, seen, spec, attention.sinks, self.addresses, layer.index, state, count)
         x.addmm_(seen, attention.o_proj.weight.T)
         rms_norm(x, layer.post_attention_layernorm.weight, normed, spec.rms_norm_eps)
@@ -168,9 +176,8 @@ class Stack:
 
     def _heads(self, spec: LayerSpec, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """Room for the projected heads, the rotated queries and what they saw."""
-        width = spec.num_heads * spec.head_dim
-        queries = _part(self._queries, rows, width).view(rows, spec.num_heads, spec.head_dim)
-        return _part(self._qkv, rows, _qkv_size(spec)), queries, _part(self._seen, rows, width)
+        queries = _part(self._queries, rows, spec.q_size).view(rows, spec.num_heads, spec.head_dim)
+        return _part(self._qkv, rows, spec.qkv_size), queries, _part(self._seen, rows, spec.seen_size)
 
 
 class ContextWriter:
@@ -180,7 +187,7 @@ class ContextWriter:
         self._draft = draft
         self._stack = stack
         # Joined once: the layers' own copies stay where the draft's block needs them.
-        self._weight = torch.cat([layer.self_attn.qkv_proj.weight[layer.self_attn.q_size :] for layer in draft.layers])
+        self._weight = torch.cat([layer.self_attn.qkv_proj.weight[layer.spec.q_size :] for layer in draft.layers])
         hidden, rows = draft.spec.hidden_size, CHUNKS[-1]
         self._context = torch.zeros(rows, hidden, dtype=target.dtype, device=target.device)
         self._normed = torch.zeros_like(self._context)
@@ -210,12 +217,12 @@ class ContextWriter:
     def _place(self, rows: int, state: Tensor, count: Tensor) -> None:
         at = 0
         for layer in self._draft.layers:
-            size = 2 * layer.self_attn.kv_size
+            size = layer.spec.k_size + layer.spec.v_size
             projected = self._projected[:rows, at : at + size]
             at += size
             place_heads(
-                projected, None, layer.spec, _norms(layer.self_attn), self._stack.rotary, self._stack.addresses,
-                layer.index, state, count,
+                projected, None, layer.spec, _norms(layer.self_attn), self._stack.rotary(layer.spec),
+                self._stack.addresses, layer.index, state, count,
             )  # fmt: skip
 
 
@@ -229,10 +236,6 @@ def rotary_tables(rotary: RotaryEmbedding, positions: int, device: torch.device)
 def _norms(attention: Attention) -> tuple[Tensor, Tensor] | None:
     q, k = attention.q_norm, attention.k_norm
     return (q.weight, k.weight) if isinstance(q, RMSNorm) and isinstance(k, RMSNorm) else None
-
-
-def _qkv_size(spec: LayerSpec) -> int:
-    return (spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim
 
 
 def _part(buffer: Tensor, rows: int, channels: int) -> Tensor:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dflash_core.configs import LayerSpec
 from dflash_core.layers.attention import masked_attention
+from dflash_core.specs import LayerSpec
 
 _BUCKET = 64
 """Keys are read up to the live length rounded up to this, so that shapes recur instead of growing by one."""
@@ -24,16 +24,19 @@ def capacity_for(positions: int) -> int:
 
 
 class KVCache:
-    """Keys and values of every layer: two tensors [N, capacity, kv_heads, head_dim] a layer."""
+    """Keys [N, capacity, kv_heads, head_dim] and values [N, capacity, kv_heads, value_dim] of every layer."""
 
     def __init__(
         self, layers: Sequence[LayerSpec], batch: int, capacity: int, device: torch.device, dtype: torch.dtype
     ) -> None:
         # Zeros, not empty: a key that no query sees still takes part in the product, where NaN would survive the mask.
         self.capacity = capacity_for(capacity)
-        shapes = [(batch, self.capacity, spec.num_kv_heads, spec.head_dim) for spec in layers]
-        self.keys = [torch.zeros(shape, device=device, dtype=dtype) for shape in shapes]
-        self.values = [torch.zeros(shape, device=device, dtype=dtype) for shape in shapes]
+
+        def room(spec: LayerSpec, channels: int) -> Tensor:
+            return torch.zeros(batch, self.capacity, spec.num_kv_heads, channels, device=device, dtype=dtype)
+
+        self.keys = [room(spec, spec.head_dim) for spec in layers]
+        self.values = [room(spec, spec.value_dim) for spec in layers]
         self.batch_rows = torch.arange(batch, device=device)[:, None]
 
     @property
@@ -41,12 +44,12 @@ class KVCache:
         return sum(t.nbytes for t in (*self.keys, *self.values))
 
     def write(self, layer: int, positions: Tensor, k: Tensor, v: Tensor) -> None:
-        """positions: [N, T]; k, v: [N, T, kv_heads, head_dim]."""
+        """positions: [N, T]; k: [N, T, kv_heads, head_dim]; v: [N, T, kv_heads, value_dim]."""
         self.keys[layer][self.batch_rows, positions] = k
         self.values[layer][self.batch_rows, positions] = v
 
     def read(self, layer: int, live: int) -> tuple[Tensor, Tensor]:
-        """The first `live` positions, [N, live, kv_heads, head_dim] each (views)."""
+        """Keys and values of the first `live` positions, [N, live, kv_heads, ...] each (views)."""
         return self.keys[layer][:, :live], self.values[layer][:, :live]
 
     def copy_prefix(self, source: KVCache, length: int) -> None:

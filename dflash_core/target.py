@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from dflash_core.configs import TargetSpec
 from dflash_core.layers.attention import Attend
 from dflash_core.layers.decoder_layer import DecoderLayers
 from dflash_core.layers.linear import Linear, linear
 from dflash_core.layers.rms_norm import RMSNorm
 from dflash_core.layers.rotary_embedding import RotaryEmbedding
+from dflash_core.specs import TargetSpec
 
 
 class Target(nn.Module):
@@ -26,6 +26,7 @@ class Target(nn.Module):
         self.norm = RMSNorm(spec.hidden_size, spec.layers[0].rms_norm_eps)
         self.lm_head = None if spec.tied_embeddings else Linear(spec.hidden_size, spec.vocab_size)
         self.rotary = RotaryEmbedding(spec.rotary)
+        self.window_rotary = RotaryEmbedding(spec.window_rotary) if spec.window_rotary else None
 
     @property
     def device(self) -> torch.device:
@@ -50,10 +51,11 @@ class Target(nn.Module):
         norm, also for the last layer (MiMo taps it).
         """
         rotary = self.rotary(positions)
+        window_rotary = self.window_rotary(positions) if self.window_rotary else rotary
         x = self.embed(tokens)
         outputs: dict[int, Tensor] = {}
         for layer in self.layers:
-            x = layer(x, rotary, attend)
+            x = layer(x, window_rotary if layer.spec.window else rotary, attend)
             if layer.index in tapped:
                 outputs[layer.index] = x
         features = torch.cat([outputs[i] for i in tapped], dim=-1) if tapped else None

@@ -16,13 +16,14 @@ import torch
 import triton
 from torch import nn
 
-from dflash_core.configs import DraftSpec, LayerSpec, MixtureSpec, RotarySpec, TargetSpec, default_target_layer_ids
+from dflash_core.configs import default_target_layer_ids
 from dflash_core.cuda_decoder import CudaDecoder
 from dflash_core.draft import Draft
 from dflash_core.layers.decoder_layer import DecoderLayer
 from dflash_core.layers.moe import Mixture
 from dflash_core.policy import verify_widths
 from dflash_core.sessions import Session
+from dflash_core.specs import DraftSpec, LayerSpec, MixtureSpec, RotarySpec, TargetSpec
 from dflash_core.target import Target
 
 _READ_BYTES = 8 << 30

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dflash_core.configs import LayerSpec
+from dflash_core.specs import LayerSpec
 
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
-_RENAMED = {"self_attn.sinks": "self_attn.attention_sink_bias", "embed_tokens": "embed_tokens.weight"}
+_RENAMED = {
+    "self_attn.sinks": "self_attn.attention_sink_bias",
+    "embed_tokens": "embed_tokens.weight",
+    "mlp.choice_bias": "mlp.gate.e_score_correction_bias",
+}
 
 
 def checkpoint_names(parameter: str) -> list[str]:
@@ -33,6 +37,5 @@ def expert_names(parameter: str, num_experts: int) -> list[str]:
 def part_rows(parameter: str, spec: LayerSpec) -> list[int]:
     """Rows of each tensor that `checkpoint_names` lists for a fused parameter of a layer."""
     if ".qkv_proj." in parameter:
-        kv = spec.num_kv_heads * spec.head_dim
-        return [spec.num_heads * spec.head_dim, kv, kv]
+        return [spec.q_size, spec.k_size, spec.v_size]
     return [spec.intermediate_size] * 2

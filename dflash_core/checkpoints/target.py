@@ -45,6 +45,8 @@ def load_target(
         progress=progress,
     )
     target.rotary.to(device)
+    if target.window_rotary:
+        target.window_rotary.to(device)
     return target.eval().requires_grad_(False)
 
 

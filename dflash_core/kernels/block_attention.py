@@ -14,9 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dflash_core.configs import LayerSpec
 from dflash_core.kernels.heads import cache_pointer, padded_head
 from dflash_core.kernels.launch import begin, launch_options
+from dflash_core.specs import LayerSpec
 
 _LOG2E = tl.constexpr(1.4426950408889634)
 _COMBINED = tl.constexpr(16)
@@ -25,16 +25,16 @@ _COMBINED = tl.constexpr(16)
 @triton.jit
 def _attend(
     queries, addresses, layer, state, count, partial, maxima, sums, scale,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr,
-    WINDOW: tl.constexpr, STRETCH: tl.constexpr, TILE: tl.constexpr, R: tl.constexpr, D: tl.constexpr,
-    PRECISION: tl.constexpr, PDL: tl.constexpr,
+    ROWS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, STRETCH: tl.constexpr, TILE: tl.constexpr, R: tl.constexpr,
+    D: tl.constexpr, DV: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     begin(PDL)
     head = tl.program_id(0)
     first = tl.program_id(1) * STRETCH
     dtype = queries.dtype.element_ty
     keys = cache_pointer(addresses, 2 * layer, dtype) + head * HEAD_DIM
-    values = cache_pointer(addresses, 2 * layer + 1, dtype) + head * HEAD_DIM
+    values = cache_pointer(addresses, 2 * layer + 1, dtype) + head * VALUE_DIM
     length = tl.load(state)
     end = length + tl.minimum(tl.load(count), ROWS)
     if first >= end:
@@ -48,17 +48,19 @@ def _attend(
     row = r // group
     at_query = length + row
     channel = (d < HEAD_DIM)[None, :]
+    dv = tl.arange(0, DV)
+    value_channel = (dv < VALUE_DIM)[None, :]
     at_q = row * (HEADS * HEAD_DIM) + (head * group + r % group) * HEAD_DIM
     q = tl.load(queries + at_q[:, None] + d[None, :], mask=(r < ROWS * group)[:, None] & channel, other=0.0)
     best = tl.full([R], float("-inf"), tl.float32)
     total = tl.zeros([R], tl.float32)
-    out = tl.zeros([R, D], tl.float32)
+    out = tl.zeros([R, DV], tl.float32)
     for start in tl.static_range(0, STRETCH, TILE):
         p = first + start + tl.arange(0, TILE)
         at = p[:, None] * (KV_HEADS * HEAD_DIM) + d[None, :]
-        live = (p < end)[:, None] & channel
-        k = tl.load(keys + at, mask=live, other=0.0)
-        v = tl.load(values + at, mask=live, other=0.0)
+        at_value = p[:, None] * (KV_HEADS * VALUE_DIM) + dv[None, :]
+        k = tl.load(keys + at, mask=(p < end)[:, None] & channel, other=0.0)
+        v = tl.load(values + at_value, mask=(p < end)[:, None] & value_channel, other=0.0)
         seen = (p < end)[None, :]
         if CAUSAL:
             seen = seen & (p[None, :] <= at_query[:, None])
@@ -74,7 +76,7 @@ def _attend(
         out = tl.dot(weights.to(dtype), v, out * kept[:, None], input_precision=PRECISION)
         best = higher
     slot = (tl.program_id(1) * KV_HEADS + head) * R + r
-    tl.store(partial + slot[:, None] * D + d[None, :], out, mask=(r < ROWS * group)[:, None])
+    tl.store(partial + slot[:, None] * DV + dv[None, :], out, mask=(r < ROWS * group)[:, None])
     tl.store(maxima + slot, best)
     tl.store(sums + slot, total)
 
@@ -82,8 +84,8 @@ def _attend(
 @triton.jit
 def _combine(
     partial, maxima, sums, sinks, state, count, out,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, SINKS: tl.constexpr,
-    WINDOW: tl.constexpr, STRETCH: tl.constexpr, R: tl.constexpr, D: tl.constexpr, PDL: tl.constexpr,
+    ROWS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, VALUE_DIM: tl.constexpr, SINKS: tl.constexpr,
+    WINDOW: tl.constexpr, STRETCH: tl.constexpr, R: tl.constexpr, DV: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     begin(PDL)
     head = tl.program_id(0)
@@ -96,10 +98,10 @@ def _combine(
     if WINDOW > 0:
         first = tl.maximum(length - WINDOW + 1, 0) // STRETCH
     stretches = (end + STRETCH - 1) // STRETCH
-    d = tl.arange(0, D)
+    d = tl.arange(0, DV)
     best = float("-inf")
     total = 0.0
-    seen = tl.zeros([D], tl.float32)
+    seen = tl.zeros([DV], tl.float32)
     for start in range(first, stretches, _COMBINED):
         s = start + tl.arange(0, _COMBINED)
         slot = (s * KV_HEADS + head // group) * R + r
@@ -107,7 +109,7 @@ def _combine(
         # All three at once: what one load waits, the others wait beside it.
         m = tl.load(maxima + slot, mask=live, other=float("-inf"))
         l = tl.load(sums + slot, mask=live, other=0.0)
-        o = tl.load(partial + slot.to(tl.int64)[:, None] * D + d[None, :], mask=live[:, None], other=0.0)
+        o = tl.load(partial + slot.to(tl.int64)[:, None] * DV + d[None, :], mask=live[:, None], other=0.0)
         higher = tl.maximum(best, tl.max(m, axis=0))
         floor = tl.where(higher == float("-inf"), 0.0, higher)
         share = tl.exp2(m - floor)
@@ -121,7 +123,7 @@ def _combine(
         total = total * tl.exp2(best - higher) + tl.exp2(sink - higher)
         seen = seen * tl.exp2(best - higher)
     seen = seen / tl.where(total == 0.0, 1.0, total)
-    tl.store(out + (row * HEADS + head) * HEAD_DIM + d, seen.to(out.dtype.element_ty), mask=d < HEAD_DIM)
+    tl.store(out + (row * HEADS + head) * VALUE_DIM + d, seen.to(out.dtype.element_ty), mask=d < VALUE_DIM)
 
 
 class Scratch(NamedTuple):
@@ -134,7 +136,7 @@ class Scratch(NamedTuple):
     @classmethod
     def for_layers(cls, specs: tuple[LayerSpec, ...], rows: int, capacity: int, device: torch.device) -> Scratch:
         slots = max(_slots(spec, rows, capacity) for spec in specs)
-        channels = max(padded_head(spec.head_dim) for spec in specs)
+        channels = max(padded_head(spec.value_dim) for spec in specs)
         one = torch.empty(slots, dtype=torch.float32, device=device)
         return cls(torch.empty(slots * channels, dtype=torch.float32, device=device), one, torch.empty_like(one))
 
@@ -145,18 +147,19 @@ def block_attention(
 ) -> None:  # fmt: skip
     """Rows at positions state[0], state[0] + 1, ... see the cache, their own keys in it, as the layer's spec says.
 
-    queries: [rows, heads, head_dim], rotated; out: [rows, heads * head_dim]. addresses: [2 * layers] int64, where
-    keys and values of each layer lie, [capacity, kv_heads, head_dim] each. count: [1] int64, how many rows are real.
-    Fewer rows than `block_size` are computed in tiles of that many, so that their sums run in the same order.
+    queries: [rows, heads, head_dim], rotated; out: [rows, heads * value_dim]. addresses: [2 * layers] int64, where
+    keys [capacity, kv_heads, head_dim] and values [capacity, kv_heads, value_dim] of each layer lie.
+    count: [1] int64, how many rows are real. Fewer rows than `block_size` are computed in tiles of that many, so that
+    their sums run in the same order.
     """
     rows = queries.shape[0]
-    stretch, padded, d = _stretch(capacity), _padded_rows(spec, max(rows, block_size)), padded_head(spec.head_dim)
-    shape = {"ROWS": rows, "HEADS": spec.num_heads, "KV_HEADS": spec.num_kv_heads, "HEAD_DIM": spec.head_dim}
-    shape |= {"WINDOW": spec.window or 0, "STRETCH": stretch, "R": padded, "D": d}
+    stretch, padded = _stretch(capacity), _padded_rows(spec, max(rows, block_size))
+    shape = {"ROWS": rows, "HEADS": spec.num_heads, "KV_HEADS": spec.num_kv_heads, "VALUE_DIM": spec.value_dim}
+    shape |= {"WINDOW": spec.window or 0, "STRETCH": stretch, "R": padded, "DV": padded_head(spec.value_dim)}
     _attend[(spec.num_kv_heads, triton.cdiv(capacity, stretch))](
         queries, addresses, layer, state, count, *scratch, spec.head_dim**-0.5, **shape, CAUSAL=spec.causal,
-        TILE=min(stretch, 64), PRECISION="ieee" if queries.dtype == torch.float32 else "tf32", num_warps=4,
-        **launch_options(),
+        HEAD_DIM=spec.head_dim, D=padded_head(spec.head_dim), TILE=min(stretch, 64),
+        PRECISION="ieee" if queries.dtype == torch.float32 else "tf32", num_warps=4, **launch_options(),
     )  # fmt: skip
     _combine[(spec.num_heads, rows)](
         *scratch, sinks if sinks is not None else queries, state, count, out, **shape, SINKS=sinks is not None,

@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dflash_core.configs import LayerSpec
 from dflash_core.kernels.launch import begin, launch_options
+from dflash_core.specs import LayerSpec
 
 _TILE_ROWS = 16
 
@@ -48,8 +48,8 @@ def cache_pointer(addresses, index, dtype: tl.constexpr):
 @triton.jit
 def _place_heads(
     qkv, queries, norm_q, norm_k, cos, sin, addresses, layer, state, count, rows, stride, eps, value_scale,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, ROTARY_DIM: tl.constexpr, D: tl.constexpr,
-    NORM: tl.constexpr, BLOCK_T: tl.constexpr, PDL: tl.constexpr,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    ROTARY_DIM: tl.constexpr, D: tl.constexpr, NORM: tl.constexpr, BLOCK_T: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     begin(PDL)
     head = tl.program_id(1)
@@ -60,7 +60,6 @@ def _place_heads(
     positions = length + t
     dtype = qkv.dtype.element_ty
     base = qkv + t.to(tl.int64) * stride + head * HEAD_DIM
-    at = positions * (KV_HEADS * HEAD_DIM)
     if head < HEADS:
         x = load_heads(base, t < rows, positions, norm_q, cos, sin, eps, HEAD_DIM, ROTARY_DIM, D, NORM)
         to = queries + (t[:, None] * HEADS + head) * HEAD_DIM + d[None, :]
@@ -68,11 +67,15 @@ def _place_heads(
     elif head < HEADS + KV_HEADS:
         x = load_heads(base, live, positions, norm_k, cos, sin, eps, HEAD_DIM, ROTARY_DIM, D, NORM)
         keys = cache_pointer(addresses, 2 * layer, dtype) + (head - HEADS) * HEAD_DIM
+        at = positions * (KV_HEADS * HEAD_DIM)
         tl.store(keys + at[:, None] + d[None, :], x.to(dtype), mask=live[:, None] & (d < HEAD_DIM)[None, :])
     else:
-        mask = live[:, None] & (d < HEAD_DIM)[None, :]
+        mask = live[:, None] & (d < VALUE_DIM)[None, :]
+        number = head - HEADS - KV_HEADS
+        base = qkv + t.to(tl.int64) * stride + (HEADS + KV_HEADS) * HEAD_DIM + number * VALUE_DIM
         x = tl.load(base[:, None] + d[None, :], mask=mask, other=0.0).to(tl.float32) * value_scale
-        values = cache_pointer(addresses, 2 * layer + 1, dtype) + (head - HEADS - KV_HEADS) * HEAD_DIM
+        values = cache_pointer(addresses, 2 * layer + 1, dtype) + number * VALUE_DIM
+        at = positions * (KV_HEADS * VALUE_DIM)
         tl.store(values + at[:, None] + d[None, :], x.to(dtype), mask=mask)
 
 
@@ -89,7 +92,7 @@ def place_heads(
 ) -> None:
     """Writes new keys and values into the session's cache at state[0] .. state[0] + count - 1, and the queries.
 
-    projected: [T, (heads + 2 kv_heads) * head_dim] with any row stride, or keys and values alone (queries None).
+    projected: [T, qkv_size] with any row stride, or keys and values alone (queries None).
     queries: [T, heads, head_dim] to fill. addresses: [2 * layers] int64, keys and values of every layer.
     rotary: tables cos, sin [positions, dim / 2]. count: [1] int64, how many of the T rows are real.
     """
@@ -99,8 +102,9 @@ def place_heads(
     _place_heads[(triton.cdiv(rows, _TILE_ROWS), heads + 2 * spec.num_kv_heads)](
         projected, queries if queries is not None else projected, norm_q, norm_k, *rotary, addresses, layer, state,
         count, rows, projected.stride(0), spec.rms_norm_eps, spec.value_scale,
-        HEADS=heads, KV_HEADS=spec.num_kv_heads, HEAD_DIM=spec.head_dim, ROTARY_DIM=2 * rotary[0].shape[1],
-        D=padded_head(spec.head_dim), NORM=norms is not None, BLOCK_T=_TILE_ROWS, num_warps=4, **launch_options(),
+        HEADS=heads, KV_HEADS=spec.num_kv_heads, HEAD_DIM=spec.head_dim, VALUE_DIM=spec.value_dim,
+        ROTARY_DIM=2 * rotary[0].shape[1], D=padded_head(max(spec.head_dim, spec.value_dim)), NORM=norms is not None,
+        BLOCK_T=_TILE_ROWS, num_warps=4, **launch_options(),
     )  # fmt: skip
 
 

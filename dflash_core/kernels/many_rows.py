@@ -7,9 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dflash_core.configs import LayerSpec
 from dflash_core.kernels.heads import cache_pointer, padded_head
 from dflash_core.kernels.launch import begin, launch_options
+from dflash_core.specs import LayerSpec
 
 _LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -53,8 +53,9 @@ def gate(gate_up: Tensor, out: Tensor) -> None:
 @triton.jit
 def _chunk_attention(
     queries, addresses, layer, sinks, state, count, out, rows, scale,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, SINKS: tl.constexpr, WINDOW: tl.constexpr,
-    BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, D: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    SINKS: tl.constexpr, WINDOW: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, D: tl.constexpr,
+    DV: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     begin(PDL)
     head = tl.program_id(1)
@@ -67,16 +68,18 @@ def _chunk_attention(
         return
     d = tl.arange(0, D)
     channel = (d < HEAD_DIM)[None, :]
+    dv = tl.arange(0, DV)
+    value_channel = (dv < VALUE_DIM)[None, :]
     dtype = queries.dtype.element_ty
     q = tl.load(
         queries + (t[:, None] * HEADS + head) * HEAD_DIM + d[None, :], mask=(t < rows)[:, None] & channel, other=0.0
     )
     kv_head = head // (HEADS // KV_HEADS)
     keys = cache_pointer(addresses, 2 * layer, dtype) + kv_head * HEAD_DIM
-    values = cache_pointer(addresses, 2 * layer + 1, dtype) + kv_head * HEAD_DIM
+    values = cache_pointer(addresses, 2 * layer + 1, dtype) + kv_head * VALUE_DIM
     best = tl.full([BLOCK_T], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_T], tl.float32)
-    seen = tl.zeros([BLOCK_T, D], tl.float32)
+    seen = tl.zeros([BLOCK_T, DV], tl.float32)
     first = length * 0
     if WINDOW > 0:
         first = tl.maximum(length + block * BLOCK_T - WINDOW + 1, 0) // BLOCK_S * BLOCK_S
@@ -84,8 +87,7 @@ def _chunk_attention(
     for start in range(first, last, BLOCK_S):
         p = start + tl.arange(0, BLOCK_S)
         at = p[:, None] * (KV_HEADS * HEAD_DIM) + d[None, :]
-        live = (p < end)[:, None] & channel
-        k = tl.load(keys + at, mask=live, other=0.0)
+        k = tl.load(keys + at, mask=(p < end)[:, None] & channel, other=0.0)
         scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * _LOG2E)
         visible = p[None, :] <= (length + t)[:, None]
         if WINDOW > 0:
@@ -96,7 +98,8 @@ def _chunk_attention(
         kept = tl.exp2(best - floor)
         weights = tl.exp2(scores - floor[:, None])
         total = total * kept + tl.sum(weights, axis=1)
-        v = tl.load(values + at, mask=live, other=0.0)
+        at_value = p[:, None] * (KV_HEADS * VALUE_DIM) + dv[None, :]
+        v = tl.load(values + at_value, mask=(p < end)[:, None] & value_channel, other=0.0)
         seen = tl.dot(weights.to(dtype), v, seen * kept[:, None], input_precision=PRECISION)
         best = higher
     if SINKS:
@@ -106,8 +109,8 @@ def _chunk_attention(
         total = total * kept + tl.exp2(sink - higher)
         seen = seen * kept[:, None]
     seen = seen / tl.where(total == 0.0, 1.0, total)[:, None]
-    to = out + (t[:, None] * HEADS + head) * HEAD_DIM + d[None, :]
-    tl.store(to, seen.to(dtype), mask=(t < rows)[:, None] & channel)
+    to = out + (t[:, None] * HEADS + head) * VALUE_DIM + dv[None, :]
+    tl.store(to, seen.to(dtype), mask=(t < rows)[:, None] & value_channel)
 
 
 def chunk_attention(
@@ -116,16 +119,16 @@ def chunk_attention(
 ) -> None:  # fmt: skip
     """Causal attention of a prompt chunk over everything up to itself; its keys and values are in the cache already.
 
-    queries: [T, heads, head_dim], rotated; out: [T, heads * head_dim]. For addresses, state and count see
+    queries: [T, heads, head_dim], rotated; out: [T, heads * value_dim]. For addresses, state and count see
     `heads.place_heads`.
     """
     rows = queries.shape[0]
-    d = padded_head(spec.head_dim)
     block_t = 64 if queries.dtype == torch.float32 or rows <= 64 else 128
     _chunk_attention[(triton.cdiv(rows, block_t), spec.num_heads)](
         queries, addresses, layer, sinks if sinks is not None else queries, state, count, out, rows,
         spec.head_dim**-0.5, HEADS=spec.num_heads, KV_HEADS=spec.num_kv_heads, HEAD_DIM=spec.head_dim,
-        SINKS=sinks is not None, WINDOW=spec.window or 0, BLOCK_T=block_t, BLOCK_S=64, D=d,
+        VALUE_DIM=spec.value_dim, SINKS=sinks is not None, WINDOW=spec.window or 0, BLOCK_T=block_t, BLOCK_S=64,
+        D=padded_head(spec.head_dim), DV=padded_head(spec.value_dim),
         PRECISION="ieee" if queries.dtype == torch.float32 else "tf32", num_warps=8 if block_t == 128 else 4,
         num_stages=3 if queries.dtype != torch.float32 else 1, **launch_options(),
     )  # fmt: skip

@@ -13,10 +13,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dflash_core.configs import MixtureSpec
 from dflash_core.kernels import MOST_ROWS
 from dflash_core.kernels.launch import begin, launch_options
 from dflash_core.kernels.skinny_linear import HalfNormed
+from dflash_core.specs import MixtureSpec
 
 
 class Routing(NamedTuple):

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor, nn
 
-from dflash_core.configs import LayerSpec
 from dflash_core.layers.attention import Attend, Attention
 from dflash_core.layers.mlp import MLP
 from dflash_core.layers.moe import Mixture
 from dflash_core.layers.rms_norm import RMSNorm
 from dflash_core.layers.rotary_embedding import Rotary
+from dflash_core.specs import LayerSpec
 
 
 class DecoderLayer(nn.Module):

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
-from dflash_core.configs import RotarySpec
 from dflash_core.errors import CheckpointError
+from dflash_core.specs import RotarySpec
 
 Rotary = tuple[Tensor, Tensor]
 """cos and sin, each fp32 [N, T, dim]."""

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, create_mask, flex_attention
 
-from dflash_core.configs import LayerSpec
 from dflash_core.draft import Draft
 from dflash_core.layers.attention import masked_attention
+from dflash_core.specs import LayerSpec
 from dflash_core.training.shards import Rows
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, create_mask, flex_attention
 
-from dflash_core.configs import LayerSpec
 from dflash_core.errors import DFlashError
 from dflash_core.layers.attention import masked_attention
+from dflash_core.specs import LayerSpec
 
 
 def document_mask(documents: Tensor, window: int | None) -> BlockMask | Tensor:

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dflash_core.configs import TargetSpec
 from dflash_core.errors import DFlashError
+from dflash_core.specs import TargetSpec
 
 
 def rate(step: int, warm_up_steps: int, share: float) -> float:

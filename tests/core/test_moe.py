@@ -12,9 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dflash_core.checkpoints.target import load_target
-from dflash_core.configs import MixtureSpec, target_spec
+from dflash_core.configs import target_spec
 from dflash_core.errors import CheckpointError
 from dflash_core.layers.moe import Mixture
+from dflash_core.specs import MixtureSpec
 from tests.core import tiny
 
 Tensors = dict[str, torch.Tensor]
