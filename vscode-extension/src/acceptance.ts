@@ -1,6 +1,9 @@
 // What is told to the server of a completion's fate: that it is shown, and how much of it was accepted word by word.
 import { type Edit, type Place, placeAfter, withoutClosedPair } from "./stream";
 
+/** The command of an item, run by the editor when all of it was accepted. */
+export const ACCEPTED = "dflash.accepted";
+
 export interface Listener<Item> {
   shown(item: Item): void;
   /** The first `units` (UTF-16) of the item as it was shown at first are accepted by now. */

@@ -7,6 +7,7 @@ import {
   type LanguageClientOptions,
   RevealOutputChannelOn,
 } from "vscode-languageclient/node";
+import { ACCEPTED } from "./acceptance";
 import { DOCUMENTS } from "./documents";
 import type { ServerProcess } from "./serverProcess";
 import { SECTION, type Settings } from "./settings";
@@ -24,6 +25,8 @@ function configuration(): { exclude: unknown } {
 export interface ClientEvents {
   /** Params of `dflash/status`. */
   onStatus(params: unknown): void;
+  /** All of a completion was accepted. */
+  onAccepted(): void;
 }
 
 /** Logs and never pops up: a failed request would otherwise cost the user a message for each key. */
@@ -46,7 +49,13 @@ export function createClient(
     outputChannel: log,
     traceOutputChannel: trace,
     synchronize: { configurationSection: SECTION },
-    middleware: { workspace: { configuration: (params) => params.items.map(configuration) } },
+    middleware: {
+      workspace: { configuration: (params) => params.items.map(configuration) },
+      executeCommand: (command, args, next) => {
+        if (command === ACCEPTED) events.onAccepted();
+        return next(command, args);
+      },
+    },
     revealOutputChannelOn: RevealOutputChannelOn.Never,
     // stderr is read by ServerProcess.
     stdioOptions: { stdout: () => undefined, stderr: () => undefined },

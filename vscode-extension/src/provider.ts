@@ -13,7 +13,7 @@ import {
   window,
   workspace,
 } from "vscode";
-import { Acceptance } from "./acceptance";
+import { ACCEPTED, Acceptance } from "./acceptance";
 import { Completions } from "./completions";
 import { DOCUMENTS } from "./documents";
 import type { CompletionServer, RawItem } from "./protocol";
@@ -162,7 +162,7 @@ function toItem(raw: RawItem, uri: string): InlineCompletionItem {
   return new InlineCompletionItem(
     raw.insertText,
     new Range(new Position(start.line, start.character), new Position(end.line, end.character)),
-    raw.command ?? { title: "Accepted", command: "dflash.accepted", arguments: [uri, "stream"] },
+    raw.command ?? { title: "Accepted", command: ACCEPTED, arguments: [uri, "stream"] },
   );
 }
 

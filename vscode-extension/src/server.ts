@@ -101,6 +101,7 @@ export class Server implements CompletionServer, Disposable {
   }
 
   partlyAccepted(item: RawItem, units: number): void {
+    this.status.setAccepted();
     this.notify("textDocument/didPartiallyAcceptCompletion", { item, acceptedLength: units });
   }
 
@@ -155,6 +156,7 @@ export class Server implements CompletionServer, Disposable {
     this.launch = launch;
     this.starts += 1;
     this.client = createClient(server, settings, this.log, this.trace, {
+      onAccepted: () => this.status.setAccepted(),
       onStatus: (params) => {
         const status = parseEngineStatus(params);
         if (!status) return;

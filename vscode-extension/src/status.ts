@@ -72,6 +72,11 @@ export class Status implements Disposable {
     this.show();
   }
 
+  /** A completion was accepted, or a part of one: the last step of the walkthrough. */
+  setAccepted(): void {
+    this.tell("dflash.accepted", true);
+  }
+
   /** No completions for so long; 0 ends it. */
   setSnooze(minutes: number): void {
     clearTimeout(this.waking);

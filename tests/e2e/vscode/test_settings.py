@@ -150,13 +150,6 @@ def test_debug_information_has_versions_and_no_text_of_the_user(site: Site, wind
     assert "the_marker" not in json.dumps(copied)
 
 
-def test_the_walkthrough_has_three_steps(window: Workbench) -> None:
-    window.pick("Welcome: Open Walkthrough...", "DFlash")
-    window.page.locator(".getting-started-step").nth(2).wait_for()
-    assert window.page.locator(".getting-started-step").count() == 3
-    keep_picture(window.page, "walkthrough")
-
-
 def test_the_log_holds_nothing_that_was_typed(site: Site, window: Workbench, edit: Edit) -> None:
     offered(site, window, edit, "marker_of_typed_text.py")
     logs = list((site.code_server.data / "logs").rglob("DFlash*.log"))
