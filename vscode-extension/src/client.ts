@@ -1,14 +1,17 @@
-// The language client: the standard protocol over the pipes of a process that is not its own.
+// The language client: the standard protocol over the pipes of a process that is not its own. Loaded when a server
+// starts, not with the extension: it is most of the code.
 import { type LogOutputChannel, workspace } from "vscode";
 import {
   CloseAction,
   ErrorAction,
+  ExecuteCommandRequest,
   LanguageClient,
   type LanguageClientOptions,
   RevealOutputChannelOn,
 } from "vscode-languageclient/node";
 import { ACCEPTED } from "./acceptance";
 import { DOCUMENTS } from "./documents";
+import { type CompletionRequest, type RawItem, requestCompletion } from "./protocol";
 import type { ServerProcess } from "./serverProcess";
 import { SECTION, type Settings } from "./settings";
 
@@ -30,9 +33,23 @@ export interface ClientEvents {
 }
 
 /** Logs and never pops up: a failed request would otherwise cost the user a message for each key. */
-class QuietClient extends LanguageClient {
+export class Client extends LanguageClient {
   override error(message: string, data?: unknown): void {
     super.error(message, data, false);
+  }
+
+  /** Rejects where the server refuses, and where the signal ends it. */
+  complete(
+    request: CompletionRequest,
+    grown: ((items: readonly RawItem[]) => void) | undefined,
+    signal: AbortSignal,
+  ): Promise<readonly RawItem[]> {
+    return requestCompletion(this, request, grown, signal);
+  }
+
+  /** Runs one of the server's own commands. */
+  execute(command: string, args: unknown[]): Promise<unknown> {
+    return this.sendRequest(ExecuteCommandRequest.type, { command, arguments: args });
   }
 }
 
@@ -42,7 +59,7 @@ export function createClient(
   log: LogOutputChannel,
   trace: LogOutputChannel,
   events: ClientEvents,
-): LanguageClient {
+): Client {
   const options: LanguageClientOptions = {
     documentSelector: DOCUMENTS,
     initializationOptions: initializationOptions(settings),
@@ -71,7 +88,7 @@ export function createClient(
     },
   };
   // `detached` keeps the client from ending a process that it did not start.
-  const client = new QuietClient(
+  const client = new Client(
     "dflash",
     "DFlash",
     async () => ({ process: server.child, detached: true }),

@@ -1,12 +1,11 @@
 // The server of this window: found, started, restarted and ended here, one step at a time.
 import { mkdir } from "node:fs/promises";
 import { commands, type Disposable, EventEmitter, type LogOutputChannel, window, workspace } from "vscode";
-import { ExecuteCommandRequest, type LanguageClient } from "vscode-languageclient/node";
-import { createClient } from "./client";
+import type { Client } from "./client";
 import { privateInterpreter } from "./environment";
 import { type Launch, locateServer, ServerNotFound } from "./locate";
 import { findExecutable, hasServer } from "./machine";
-import { type CompletionRequest, type CompletionServer, type RawItem, requestCompletion } from "./protocol";
+import type { CompletionRequest, CompletionServer, RawItem } from "./protocol";
 import { activeInterpreters } from "./python";
 import { RestartBudget } from "./restartBudget";
 import { serialised } from "./serial";
@@ -27,7 +26,7 @@ export class Server implements CompletionServer, Disposable {
   /** Fires before a server ends: what was asked of it will not be answered. */
   readonly onEnding = this.ending.event;
   private process: ServerProcess | undefined;
-  private client: LanguageClient | undefined;
+  private client: Client | undefined;
   private isReady = false;
   private retry: NodeJS.Timeout | undefined;
   private ended = false;
@@ -86,7 +85,7 @@ export class Server implements CompletionServer, Disposable {
       grown?.(items);
     };
     try {
-      const items = await requestCompletion(this.client, request, grown && growing, signal);
+      const items = await this.client.complete(request, grown && growing, signal);
       if (items.length > 0) answered();
       return items;
     } catch (error) {
@@ -109,7 +108,7 @@ export class Server implements CompletionServer, Disposable {
   async execute(command: string, ...args: unknown[]): Promise<unknown> {
     if (!this.client || !this.isReady) return undefined;
     try {
-      return await this.client.sendRequest(ExecuteCommandRequest.type, { command, arguments: args });
+      return await this.client.execute(command, args);
     } catch (error) {
       this.log.warn(`${command} failed: ${error instanceof Error ? error.message : error}`);
       return undefined;
@@ -155,6 +154,7 @@ export class Server implements CompletionServer, Disposable {
     this.process = server;
     this.launch = launch;
     this.starts += 1;
+    const { createClient } = await import("./client");
     this.client = createClient(server, settings, this.log, this.trace, {
       onAccepted: () => this.status.setAccepted(),
       onStatus: (params) => {
@@ -225,7 +225,7 @@ function once(action: () => void): () => void {
 }
 
 /** Waits for the answer to `initialize`; a server that gives none, or ends, is an error of one line. */
-async function startWithin(limit: number, client: LanguageClient, server: ServerProcess): Promise<void> {
+async function startWithin(limit: number, client: Client, server: ServerProcess): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const started = client.start();
   const failed = new Promise<never>((_, reject) => {

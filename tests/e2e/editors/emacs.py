@@ -18,6 +18,9 @@ class Emacs(Terminal):
         programs = next((usr / "libexec/emacs").glob("*/*"))
         packages = [*(usr / "share/emacs/site-lisp/elpa-src").iterdir(), cache_dir() / "copilot.el"]
         paths = "".join(f'(add-to-list \'load-path "{folder}")\n' for folder in packages)
+        # As a package manager does: what a package loads late is named in its autoloads.
+        late = [file for folder in packages for file in folder.glob("*-autoloads.el")]
+        paths += "".join(f'(load "{file}" nil t)\n' for file in late)
         home = world.root / "emacs"
         home.mkdir(exist_ok=True)
         start = home / "init.el"

@@ -34,7 +34,6 @@ LSP_MODE = """
                   :notification-handlers (ht ("dflash/status" #'ignore) ("didChangeStatus" #'ignore))
                   :initialization-options '(:surface "inline")
                   :server-id 'dflash :add-on? t))
-(add-hook 'lsp-after-open-hook #'lsp-inline-completion-mode)
 (setq lsp-inline-completion-idle-delay 0.2)
 (define-key lsp-inline-completion-active-map (kbd "TAB") #'lsp-inline-completion-accept)
 (add-hook 'python-mode-hook #'lsp)
@@ -99,7 +98,6 @@ def test_copilot_el_works_unchanged(start: Callable[[str], Emacs], replay: World
     assert emacs.saved(replay.workspace / "area.py").decode().rstrip("\n") == HEAD + TYPED + SHOWN
 
 
-@pytest.mark.xfail(reason="lsp-mode 10.0 with our server has shown nothing in this test so far; why is not known")
 def test_lsp_modes_inline_completion(start: Callable[[str], Emacs], replay: World) -> None:
     emacs = start(LSP_MODE)
     show(emacs, lambda: emacs.ghost == SHOWN)

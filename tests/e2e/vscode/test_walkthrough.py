@@ -1,4 +1,4 @@
-"""The walkthrough, in a window that has never seen it: each step is ticked by what it is about, and by nothing before."""
+"""The walkthrough, in a window that has never seen it: each step is ticked by what it is about, and not before."""
 
 from __future__ import annotations
 
