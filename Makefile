@@ -41,10 +41,13 @@ e2e-editors: $(READY)
 	tests/e2e/editors_setup.sh --all
 	tests/e2e/editors.sh --all
 
-# What VS Code and the extension take; asserts nothing. For a machine that does nothing else meanwhile.
+# What VS Code with the extension and Neovim with the plugin take; asserts nothing. For a machine that does nothing else
+# meanwhile.
 e2e-figures: $(READY) extension
 	tests/e2e/setup.sh
-	tests/e2e/run.sh --figures
+	tests/e2e/run.sh --figures --write benchmarks/results/vscode-replay-$$(date +%F).json
+	tests/e2e/editors_setup.sh
+	tests/e2e/editors.sh --figures --write benchmarks/results/neovim-replay-$$(date +%F).json
 
 # Completions from llama-cpp-python's server, a real engine that is not ours; builds it the first time (minutes).
 llama-cpp: $(READY)

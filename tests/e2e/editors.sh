@@ -2,6 +2,7 @@
 # Runs the proofs in terminal editors: Neovim 0.11 with the plugin, or everything that editors_setup.sh --all sets up.
 #
 #   editors.sh [--all] [PYTEST ARGUMENTS...]
+#   editors.sh --figures [ARGUMENTS...]        what a key takes in Neovim, measured; nothing is asserted
 #
 # Needs editors_setup.sh (with --all) and the project installed in .venv, or the server named by $DFLASH_LSP.
 set -euo pipefail
@@ -9,6 +10,7 @@ cd "$(dirname "$0")/../.."
 
 cache="${DFLASH_E2E:-${XDG_CACHE_HOME:-$HOME/.cache}/dflash-e2e}"
 [[ -x $cache/terminal/bin/pytest ]] || { echo "no terminal in $cache: run tests/e2e/editors_setup.sh first" >&2; exit 1; }
+if [[ ${1:-} == --figures ]]; then exec "$cache/terminal/bin/python" tests/e2e/editors/latency.py "${@:2}"; fi
 which=(-m "not all_editors")
 if [[ ${1:-} == --all ]]; then
     shift
