@@ -26,12 +26,15 @@ from server.profiles import Profile
 BODY = "    total = 0\n    for each in items:\n        total += each\n    return total"
 NEXT = "\n\n\ndef mean(items):\n    return add(items) / len(items)\n"
 LONG = [f"    x{number} = {number}\n" for number in range(200)]
+SUM = [" + (\n", *(f"    x{number} +\n" for number in range(200))]
 ENTRIES: list[dict[str, object]] = [
     {"after": "def add(items):\n", "text": BODY + NEXT, "chunks": list(BODY + NEXT), "delay_ms": 5},
     {"after": "def endless():\n", "text": "".join(LONG), "chunks": LONG, "delay_ms": 20},
     {"after": "short = ", "text": "[1, 2]", "delay_ms": 5},
     {"after": "short = [1, 2]", "text": "\nlong = [3]", "delay_ms": 5},
     {"after": "call", "text": "(one, two)", "delay_ms": 5},
+    {"after": "first = ", "text": "1", "delay_ms": 5},
+    {"after": "first = 1", "text": "".join(SUM), "chunks": SUM, "delay_ms": 20},
 ]
 STARTED = "dflash_requests_total"
 ROUNDS = "dflash_rounds_total"
@@ -211,6 +214,33 @@ async def test_after_an_end_of_text_the_next_completion_is_generated_as_if_it_ha
     typist.accept(result)
     typist.type("\n")
     assert (await typist.ask()).text == "long = [3]"
+
+
+async def test_a_key_that_goes_with_the_shown_text_keeps_speculation_and_one_that_does_not_ends_it(
+    service: CompletionService, engine: EngineClient
+) -> None:
+    rounds, cancelled = await count(engine, ROUNDS), await count(engine, CANCELLED)
+    typist = Typist(service, "first = ")
+    assert (await typist.ask()).text == "1"
+    await rounds_begun(engine, rounds + 1)  # of what follows, as if it had been accepted
+    typist.type("1")
+    before = await count(engine, ROUNDS)
+    await rounds_begun(engine, before + 1)
+    assert await count(engine, CANCELLED) == cancelled
+    typist.type("00")
+    await rounds_when_ended(engine, cancelled)
+
+
+async def test_a_newer_request_leaves_nothing_of_one_that_waits_for_alternatives(service: CompletionService) -> None:
+    typist = Typist(service, "def add(items):\n")
+    older = asyncio.create_task(service.complete_several(typist.document, typist.place, "a.py"))
+    state = service._documents
+    for _ in range(TRIES):
+        if any(each.alternative is not None for each in state.values()):
+            break
+        await asyncio.sleep(0.001)
+    typist.type("q")
+    assert [(each.text, each.reason) for each in await older] == [("", "superseded")]
 
 
 async def test_a_closer_that_the_editor_adds_does_not_end_the_generation(service: CompletionService) -> None:

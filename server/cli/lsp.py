@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+SWITCH_S = 0.001
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     # Editors' client libraries pass it of their own accord; there is no other transport.
@@ -22,6 +24,8 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # pygls logs whole messages when one fails, and those hold the user's text; ours say what failed.
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
+    # A thread that parses would otherwise keep the one that answers waiting for 5 ms at a time.
+    sys.setswitchinterval(SWITCH_S)
     server = create_server()
     # The server closes its output when it ends, and nothing else may ever write there.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as output, os.fdopen(os.dup(0), "rb", buffering=0) as source:

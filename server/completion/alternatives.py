@@ -5,6 +5,7 @@ from __future__ import annotations
 from server.completion.document_completion import DocumentCompletion
 from server.completion.generation import Generation
 from server.completion.request import Request
+from server.completion.result import CompletionResult
 from server.completion.submission import MakePrompt, Sampling, Submission
 from server.context.prompt import PromptBuilder
 from server.engine.client import EngineClient
@@ -19,13 +20,13 @@ async def alternatives(
     client: EngineClient,
     prompts: PromptBuilder,
     make_prompt: MakePrompt,
-) -> list[str]:
-    """Up to two sampled texts for the request's site, with `\\n` line ends.
+) -> list[CompletionResult] | None:
+    """Up to two sampled completions for the request's site; None when it was superseded.
 
     They are generated one after the other, so that the session's KV serves both, and behind the greedy
     texts of other documents. Any newer request or edit of the document ends them.
     """
-    texts = []
+    results = []
     for sampling in SAMPLED:
         generation = Generation(request.site.spot, prompts, goes_past=False)
         state.alternative = generation
@@ -34,7 +35,10 @@ async def alternatives(
             piece = await request.follow(generation)
         finally:
             generation.abort()
-        if piece.finish == "cancelled" or generation.failure is not None:
+        if state.alternative is not generation:
+            return None
+        if piece.finish in (None, "cancelled") or generation.failure is not None:
             break
-        texts.append(generation.generated.text[piece.start : piece.settled])
-    return texts
+        stats = request.stopwatch.stats(submission.link.health, "new", generation)
+        results.append(request.answer(generation.generated, piece, stats))
+    return results

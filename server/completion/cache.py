@@ -21,7 +21,7 @@ class CompletionCache:
     def __init__(self, size: int = TEXTS) -> None:
         self._size = size
         self._texts: OrderedDict[Spot, Generated] = OrderedDict()
-        self._spots: dict[int, set[Spot]] = {}  # by offset: most places on the way back are one look-up
+        self._spots: dict[int, set[Spot]] = {}  # by offset
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -39,8 +39,9 @@ class CompletionCache:
 
     def find(self, spot: Spot) -> tuple[Generated, Reader] | None:
         """The text with a complete answer for a spot that begins nearest before it."""
-        for back in range(WALK_BACK + 1):
-            for begun in self._spots.get(spot.offset - back, ()):
+        here = spot.offset
+        for offset in sorted((each for each in self._spots if here - WALK_BACK <= each <= here), reverse=True):
+            for begun in self._spots[offset]:
                 generated = self._texts[begun]
                 typed = generated.typed(spot)
                 if typed is None:

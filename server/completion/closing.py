@@ -7,6 +7,7 @@ nobody closes, and the editor with a file full of errors.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from server.completion.boundaries.boundary import CursorText
 from server.completion.boundaries.bracket_scanner import BracketScanner, closed_by
@@ -18,6 +19,7 @@ _CLOSER_OF = {opener: closer for closer, opener in PAIRS.items()}
 MOST_TRIES = 8  # ends of lines at which a text is tried to end instead
 
 
+@lru_cache(maxsize=16)  # each request inside a unit asks for what the whole of it leaves open, and that costs parses
 def closed(text: str, cursor: CursorText, *, shown: bool) -> str:
     """The text with what closes its brackets and strings, as far as the file does not close them itself.
 

@@ -47,7 +47,10 @@ class Generated:
         typed = self.spot.typed_until(spot)
         if typed is None:
             return False
-        return self.text.startswith(typed) or (typed.startswith(self.text) and len(typed) <= len(self.text) + AHEAD)
+        if self.text.startswith(typed):
+            return True
+        may_come = self.stream_finish is None and len(typed) <= len(self.text) + AHEAD
+        return may_come and typed.startswith(self.text)
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,8 @@ class Reader:
         if end is None or self._typed < end or self._typed == 0:
             return self._piece(0, generated.decision, generated.ending)
         rest = generated.text[self._typed :]
-        if not rest:
-            return Piece(self._typed, self._typed)  # nothing to decide about, and a boundary costs a parse
+        if not rest.strip():
+            return Piece(self._typed, self._typed)  # nothing to show yet, and a boundary costs a parse
         own = self._own = self._own or boundary_for(self._spot.cursor, single_line=self._spot.single_line)
         decision = own.feed(rest)
         ending: Finish = "boundary"

@@ -36,6 +36,8 @@ from server.engine.protocol import (
 SUMMARY_S = 2.0  # how long the engine may take to end a generation that was cancelled
 GRACE_S = 0.02  # a generation that nobody waits for goes on so long: the next key may agree with it
 
+ANSWER_TURNS = 3  # of the event loop: the waiting request wakes, its handler ends, its answer is written
+
 NOT_RETYPED = "the answer does not go on with what was typed"
 
 # How an engine's stream ends, in the words of a result.
@@ -141,6 +143,8 @@ class Generation:
             self._stream = stream
             async for chunk in stream:
                 self._add(chunk)
+                if self.is_past_unit and self._attached:
+                    await _answers_first()
                 if self.is_past_unit and await self._is_enough(stream):
                     await self._end(stream)
                     break
@@ -232,3 +236,9 @@ class Generation:
         else:
             self._become(self.generated)
         self.on_end()
+
+
+async def _answers_first() -> None:
+    """Let those who waited for the unit answer before the stream is read on, which takes the loop a while."""
+    for _ in range(ANSWER_TURNS):
+        await asyncio.sleep(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from server.completion.cache import CompletionCache
@@ -10,7 +11,7 @@ from server.completion.generated import Generated
 from server.completion.generation import Generation
 from server.completion.measuring import Recent
 from server.completion.request import CompletionOptions
-from server.completion.speculation import spot_if_accepted
+from server.completion.speculation import may_be_accepted_whole, spot_if_accepted
 from server.completion.spot import Spot
 from server.completion.submission import MakePrompt, Submission
 from server.completion.surroundings import Surroundings
@@ -60,12 +61,25 @@ class Generations:
         return generation
 
     def speculate(self, state: DocumentCompletion, generated: Generated, document: Document, place: Place) -> None:
-        """Generate as if the unit had been accepted, where nothing was generated past it."""
-        spot, client = spot_if_accepted(generated), self._submission.link.client
-        if self._is_shared or spot is None or client is None or self._cache.find(spot) is not None:
+        """Generate as if the unit had been accepted, where nothing runs and nothing was generated past it."""
+        if (
+            self._is_shared
+            or state.running is not None
+            or state.has_speculated(generated)
+            or not may_be_accepted_whole(generated)
+        ):
             return
-        generation = Generation(spot, self._prompts, goes_past=False, speculative=True)
-        self._submit(state, generation, client, document, place)
+
+        async def prepare() -> None:
+            # What its acceptance leaves open takes parses: the loop must be free for keys.
+            spot = await asyncio.to_thread(spot_if_accepted, generated)
+            client = self._submission.link.client
+            if spot is None or client is None or state.running is not None or self._cache.find(spot) is not None:
+                return
+            generation = Generation(spot, self._prompts, goes_past=False, speculative=True)
+            self._submit(state, generation, client, document, place)
+
+        state.speculate(generated, asyncio.get_running_loop().create_task(prepare(), name="speculation"))
 
     def prompt_maker(self, document: Document, place: Place) -> MakePrompt:
         """Makes the prompts of generations that begin at a place of the document, or near behind it."""
@@ -89,7 +103,7 @@ class Generations:
             self._cache.put(generation.generated)
             if self.recent.note(generation):
                 self._on_pace()
-            if not generation.speculative and state.running is None:
+            if not generation.speculative:
                 self.speculate(state, generation.generated, document, place)
 
         before = state.begin(generation)

@@ -116,10 +116,19 @@ class Request:
         text = generated.text[piece.start : piece.settled]
         if text and (piece.finish in ("length", "eos") or piece.reason == REPETITION):
             shown = self._on_growth is not None
-            text = closed(text, self.site.cursor, shown=shown)
+            text = self._closed(generated, piece, shown=shown)
             if piece.reason == REPETITION and not shown and parses_worse(text, self.site.cursor):
                 text = ""  # a loop is no loss
         return self.answer_with(text, piece.finish or "cancelled", piece.reason, stats)
+
+    def _closed(self, generated: Generated, piece: Piece, *, shown: bool) -> str:
+        """The piece with what closes it. What was typed of a unit leaves open what the unit as a whole does."""
+        cursor = generated.spot.cursor
+        if piece.settled == generated.decision.end and self.site.cursor.after == cursor.after:
+            unit = closed(generated.text[: piece.settled], cursor, shown=shown)
+            if unit.startswith(generated.text[: piece.start]):
+                return unit[piece.start :]
+        return closed(generated.text[piece.start : piece.settled], self.site.cursor, shown=shown)
 
     def answer_with(self, text: str, finish: Finish, reason: str, stats: Stats) -> CompletionResult:
         """The answer that a text with `\\n` line ends is, or nothing."""

@@ -17,7 +17,7 @@ from server.completion.generations import Generations
 from server.completion.measuring import Pace
 from server.completion.offer import Offer, Situation, inside_line, offer_at
 from server.completion.request import CompletionOptions, Growth, Request
-from server.completion.result import CompletionResult, Source
+from server.completion.result import SUPERSEDED, CompletionResult, Source
 from server.completion.self_test import kept_self_test, self_test, with_tested_format
 from server.completion.shown import Shown
 from server.completion.spot import Spot
@@ -106,17 +106,23 @@ class CompletionService:
     ) -> list[CompletionResult]:
         """The completion, and sampled ones that differ from it: for a request that the user made by hand."""
         site = surroundings(document, place, path, self.prompts.limit)
-        request = Request(site, options or CompletionOptions(), on_growth)
-        results = [await self._answer(document, request)]
+        options = options or CompletionOptions()
+        request = Request(site, options, on_growth)
+        first = await self._answer(document, request)
         client = self.link.client
-        if not results[0].text or client is None:
-            return results
+        if not first.text or client is None:
+            return [first]
         state = self._documents[document.uri]
         make_prompt = self.generations.prompt_maker(document, place)
-        for text in await alternatives(request, state, self.submission, client, self.prompts, make_prompt):
-            result = replace(results[0], text=request.fitted(text).text, range=request.fitted(text).range)
-            if text and result.text not in [each.text for each in results]:
-                results.append(result)
+        # Its growth is not told: the first one is shown by now.
+        sampled = Request(request.site, options)
+        others = await alternatives(sampled, state, self.submission, client, self.prompts, make_prompt)
+        if others is None:
+            return [request.nothing(SUPERSEDED, finish="cancelled")]
+        results = [first]
+        for other in others:
+            if other.text and other.text not in [each.text for each in results]:
+                results.append(other)
         return results
 
     async def _answer(self, document: Document, request: Request) -> CompletionResult:
@@ -238,6 +244,8 @@ class CompletionService:
         if self._self_testing is not None:
             self._self_testing.cancel()
             await asyncio.wait({self._self_testing})
+        for state in self._documents.values():
+            state.abort()
         await self.submission.aclose()
         await self.context.aclose()
         await self.link.aclose()
@@ -254,8 +262,7 @@ class CompletionService:
         if found is None:
             return None
         generated, reader = found
-        if state.running is None:
-            self.generations.speculate(state, generated, document, request.site.place)
+        self.generations.speculate(state, generated, document, request.site.place)
         return request.answer(generated, reader.read(generated), request.stopwatch.stats(self.link.health, "cache"))
 
     async def _of_the_engine(

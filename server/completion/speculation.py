@@ -20,12 +20,17 @@ def reaches_far_enough(generated: Generated) -> bool:
     return sum(bool(line.strip()) for line in lines) >= LINES_PAST
 
 
-def spot_if_accepted(generated: Generated) -> Spot | None:
-    """Where the cursor will be once the shown unit is accepted, if nothing was generated past it; else None."""
+def may_be_accepted_whole(generated: Generated) -> bool:
+    """Whether a unit is shown that nothing was generated past, though more may come."""
     end = generated.decision.end
-    if end is None or not generated.text[:end].strip() or generated.stream_finish not in ("eos", "length"):
+    if end is None or generated.stream_finish not in ("eos", "length"):
+        return False
+    return bool(generated.text[:end].strip()) and not generated.text[end:].strip()
+
+
+def spot_if_accepted(generated: Generated) -> Spot | None:
+    """Where the cursor will be once the shown unit is accepted; None when it is not shown as it was generated."""
+    unit = generated.text[: generated.decision.end]
+    if closed(unit, generated.spot.cursor, shown=True) != unit:
         return None
-    unit = generated.text[:end]
-    if generated.text[end:].strip() or closed(unit, generated.spot.cursor, shown=True) != unit:
-        return None  # what is accepted will not be what was generated
     return generated.spot.with_accepted(unit)

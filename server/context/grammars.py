@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import itertools
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 READ_SIZE = 4096  # bytes handed to the parser at once
 WHOLE_READ_LINES = 256  # lines handed to the parser at once when it reads them all
 READ_LINES = 8  # the same when it looks for what an edit changed
+CLOCK_EVERY = 16  # progress calls: processor time is a call to the system, and costs more than the rest of them
 
 Read = Callable[[int, tuple[int, int]], bytes]  # what stands at a byte, which is at a (row, byte column)
 
@@ -70,7 +72,7 @@ def _line_bytes(line: str) -> bytes:
 
 
 def _parse(parser: Parser, read: Read, limit_s: float, clock: Callable[[], float], old_tree: Tree | None) -> Tree:
-    limit = clock() + limit_s
+    limit, calls = clock() + limit_s, itertools.count(1)
     old: dict[str, Any] = {} if old_tree is None else {"old_tree": old_tree}
     handed: list[bytes] = []
 
@@ -79,7 +81,9 @@ def _parse(parser: Parser, read: Read, limit_s: float, clock: Callable[[], float
         return handed[-1]
 
     try:
-        return parser.parse(hand, progress_callback=lambda offset, failing: clock() > limit, **old)
+        return parser.parse(
+            hand, progress_callback=lambda offset, failing: next(calls) % CLOCK_EVERY == 0 and clock() > limit, **old
+        )
     except ValueError as error:  # the binding's word for a parse that the callback ended
         parser.reset()  # or the next parse would go on with this text
         raise ParseLimit from error

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -167,9 +168,7 @@ class Privacy:
         return (text if verdict.allowed else ""), verdict
 
     def _by_name(self, path: PurePosixPath, language: str) -> Verdict:
-        name = path.name.lower()
-        secret = _matches(name, _SECRET_NAMES) and not _matches(name, _EXAMPLES) and not _is_code(name)
-        if secret or not _SECRET_FOLDERS.isdisjoint(path.parts[:-1]):
+        if _is_secret(path.name.lower()) or not _SECRET_FOLDERS.isdisjoint(path.parts[:-1]):
             return Verdict(False, "secret file")
         language = language or language_for("", path.name).name
         globs = [*self.exclude, *self.exclude_by_language.get(language, ())]
@@ -285,6 +284,11 @@ def _is_drawn(value: str) -> bool:
     kinds = sum(bool(each.search(value)) for each in _CHARACTER_CLASSES)
     digits = sum(character.isdigit() for character in value)
     return len(value) >= 16 and kinds >= 3 and digits >= 2 and not _TEMPLATE.search(value)
+
+
+@lru_cache(maxsize=256)
+def _is_secret(name: str) -> bool:
+    return _matches(name, _SECRET_NAMES) and not _matches(name, _EXAMPLES) and not _is_code(name)
 
 
 def _is_code(name: str) -> bool:
