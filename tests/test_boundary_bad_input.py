@@ -56,4 +56,6 @@ def test_nul_bytes_and_other_controls_are_text() -> None:
 @pytest.mark.parametrize("language", ["shellscript", "ruby", "yaml", "cpp", "sql", "markdown"])
 def test_heredocs_without_an_end(language: str) -> None:
     text = "cat <<A$(cat <<B\n" * 5000 + "echo "
-    assert insertion(text, Place(5000, 5), "a\n\necho b\n", language) == "a"
+    # Where they are heredocs, the cursor is in one that goes on.
+    expected = "a\n\necho b" if language in ("shellscript", "ruby") else "a"
+    assert insertion(text, Place(5000, 5), "a\n\necho b\n", language) == expected

@@ -55,9 +55,9 @@ class Cut:
             blanks = self._style.rewritten(blanks)
         return blanks[doubled_blanks(self._cursor, blanks) :]
 
-    def finish(self) -> Decision:
-        """Decide about the whole text when no more comes; the decision has an end."""
-        self.decision = self._boundary.finish(self.text)
+    def finish(self, *, ran_out: bool = False) -> Decision:
+        """Decide about the whole text when no more comes; the decision has an end. ran_out: the tokens did."""
+        self.decision = self._boundary.finish(self.text, ran_out=ran_out)
         return self.decision
 
     def kept(self) -> str:

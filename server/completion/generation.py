@@ -207,7 +207,11 @@ class Generation:
         if finish == "cancelled" and not seen.text:
             self._become(replace(seen, decision=Decision(0, 0, NO_TEXT), ending=finish, stream_finish=finish))
             return
-        decision = seen.decision if seen.decision.end is not None else self._cut.finish()
+        decision = (
+            seen.decision
+            if seen.decision.end is not None
+            else self._cut.finish(ran_out=finish in ("length", "cancelled"))
+        )
         self._become(replace(seen, decision=decision, ending=seen.ending or finish, stream_finish=finish))
 
     def _become(self, generated: Generated) -> None:

@@ -22,6 +22,7 @@ class Language:
     boundary. continuing: first words of lines that carry a statement on at its own indentation, behind its block;
     heads: the same before its block. joints: signs that begin no statement, so that a line which begins with one
     carries on the statement above. ending: first words of lines that end a block.
+    word_blocks: patterns of what opens a block that a word closes, and that word.
     terminated: a statement without a block ends with `;`. directives: lines that begin with `#` are for a
     preprocessor, and their column means nothing. syntax: the grammar; None where there is none.
     """
@@ -38,12 +39,15 @@ class Language:
     literals: str = ""
     raw_quotes: str = ""
     raw_strings: tuple[tuple[str, str], ...] = ()
+    interpolations: tuple[tuple[str, str], ...] = ()
+    heredocs: str = ""
     regexes: bool = False
     markup: bool = False
     continuing: frozenset[str] = frozenset({"else", "elif", "elsif", "elseif", "catch", "except", "finally"})
     heads: frozenset[str] = frozenset()
     joints: str = ""
     ending: frozenset[str] = frozenset()
+    word_blocks: tuple[tuple[str, str], ...] = ()
     terminated: bool = False
     directives: bool = False
     syntax: Syntax | None = None
@@ -52,6 +56,13 @@ class Language:
 _JOINTS = ">?|&.,=:"
 _HEADS = frozenset({"where", "throws", "extends", "implements", "permits", "requires", "with"})
 _CHARACTER = r"'(?:\\[^'\n]*|\\'|[^'\\\n])'"  # one character; a quote alone may be a lifetime or an apostrophe
+# A loop's `do` opens nothing more.
+_RUBY_BLOCK = (
+    r"^\s*(?:while|until|for)\b.*|(?:^\s*|=\s*)(?:if|unless|case|begin)\b"
+    r"|^\s*(?:private |protected )?def\b(?![^=]*\s=\s)|^\s*(?:class|module)\b|\bdo\b(?=\s*(?:\|[^|]*\|)?\s*$)"
+)
+_COMMAND = r"(?:^|[;&|({!]|\b(?:do|then|else)\b)\s*"  # where a command begins in a shell
+_DOLLAR_BRACES = (('"', r"\$\{"), ('"""', r"\$\{"))
 _EXPORTED = (
     "(program (lexical_declaration (variable_declarator name: (identifier) @name)) @definition)",
     "(export_statement (lexical_declaration (variable_declarator name: (identifier) @name)) @definition)",
@@ -106,6 +117,7 @@ def _script(name: str, *extensions: str, syntax: Syntax, markup: bool = False) -
         ("/*", "*/"),
         ("`",),
         quotes="\"'",
+        interpolations=(("`", r"\$\{"),),
         regexes=True,
         markup=markup,
         heads=_HEADS,
@@ -124,6 +136,8 @@ def _slashes(
     literals: str = _CHARACTER,
     raw_quotes: str = "",
     raw_strings: tuple[tuple[str, str], ...] = (),
+    interpolations: tuple[tuple[str, str], ...] = (),
+    heredocs: str = "",
     terminated: bool = False,
     directives: bool = False,
 ) -> Language:
@@ -138,6 +152,8 @@ def _slashes(
         literals=literals,
         raw_quotes=raw_quotes,
         raw_strings=raw_strings,
+        interpolations=interpolations,
+        heredocs=heredocs,
         terminated=terminated,
         directives=directives,
         heads=_HEADS,
@@ -289,6 +305,7 @@ LANGUAGES = (
         "kt",
         "kts",
         multiline_quotes=('"""',),
+        interpolations=_DOLLAR_BRACES,
         syntax=syntax(
             "kotlin",
             "source_file block class_body enum_class_body lambda_literal",
@@ -307,6 +324,7 @@ LANGUAGES = (
         "swift",
         raw_strings=((r'(#+)"(?:"")?', '"{}'),),
         multiline_quotes=('"""',),
+        interpolations=(('"', r"\\\("), ('"""', r"\\\(")),
         syntax=syntax(
             "swift",
             "source_file statements class_body enum_class_body protocol_body",
@@ -324,6 +342,7 @@ LANGUAGES = (
         "scala",
         "sc",
         multiline_quotes=('"""',),
+        interpolations=_DOLLAR_BRACES,
         syntax=syntax(
             "scala",
             "compilation_unit block indented_block template_body case_block enum_body",
@@ -343,6 +362,7 @@ LANGUAGES = (
         hashes=True,
         quotes="\"'`",
         literals="",
+        heredocs=r"<<<[ \t]*[\"']?(?P<mark>[A-Za-z_]\w*)[\"']?",
         syntax=syntax(
             "php",
             "program compound_statement declaration_list enum_declaration_list switch_block",
@@ -429,6 +449,7 @@ LANGUAGES = (
         quotes="\"'",
         continuing=frozenset({"else", "elseif"}),
         ending=frozenset({"end", "until"}),
+        word_blocks=((r"\b(?:function|if|do)\b", "end"),),
         syntax=syntax(
             "lua",
             "chunk block",
@@ -443,8 +464,11 @@ LANGUAGES = (
         "ruby",
         ("rb",),
         file_names=("Gemfile", "Rakefile"),
+        interpolations=(('"', r"#\{"), ("`", r"#\{")),
+        heredocs=r"(?<![\w)\]])<<(?:[~-]|(?=[\"'`]?[A-Z]))[\"'`]?(?P<mark>[A-Za-z_]\w*)[\"'`]?",
         continuing=frozenset({"else", "elsif", "when", "in", "rescue", "ensure"}),
         ending=frozenset({"end"}),
+        word_blocks=((_RUBY_BLOCK, "end"),),
         syntax=syntax(
             "ruby",
             "program body_statement block_body then else do",
@@ -460,8 +484,11 @@ LANGUAGES = (
     Language(
         "shellscript",
         ("sh", "bash", "zsh"),
+        interpolations=(('"', r"\$[({]"),),
+        heredocs=r"(?<![<\w])<<-?(?:[ \t]+(?=[\"'\\]?[A-Z]{2}))?[\"'\\]?(?P<mark>[A-Za-z_]\w*)[\"']?",
         continuing=frozenset({"else", "elif", "do", "then"}),
         ending=frozenset({"fi", "done", "esac"}),
+        word_blocks=((rf"{_COMMAND}if\b", "fi"), (rf"{_COMMAND}do\b", "done"), (rf"{_COMMAND}case\b", "esac")),
         syntax=syntax(
             "bash",
             "program compound_statement do_group else_clause",

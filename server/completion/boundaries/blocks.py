@@ -12,6 +12,7 @@ from enum import Enum, auto
 
 from server.completion.boundaries.boundary import CursorText, indentation
 from server.completion.boundaries.bracket_scanner import BracketScanner, closed_by
+from server.completion.boundaries.enclosing import inside_below
 from server.completion.boundaries.lexer import CLOSERS
 from server.completion.boundaries.line_boundary import KEEP, WAIT, Stop, Verdict
 
@@ -35,7 +36,7 @@ class Unit(Enum):
 
 
 class BlockRules:
-    """`LineRules` of one completion.
+    """`LineRules` of one completion. inside: what is open at the cursor of strings and comments of several lines.
 
     level: a column. floor: so many brackets are open around the unit; it ends when no more are.
     """
@@ -47,8 +48,13 @@ class BlockRules:
         above = self._scanner.advance(cursor.above)
         self._state = self._scanner.advance(cursor.line_before)
         self._depth_at_cursor = self._state.depth
+        self.inside = self._state.inside
         self.closed_below, _ = closed_by(
-            cursor.after, self._state.open, cursor.language, later=0 if cursor.after_ends else above.depth
+            cursor.after,
+            self._state.open,
+            cursor.language,
+            later=0 if cursor.after_ends else above.depth,
+            inside=inside_below(cursor, self.inside),
         )
         self._after_blank = False  # a blank line was generated after the last line kept
         self._grew = False  # the unit has lines deeper than its first

@@ -37,10 +37,11 @@ class Boundary(Protocol):
         """Decide about all of the text generated so far; each text must begin with the one before."""
         ...
 
-    def finish(self, text: str) -> Decision:
+    def finish(self, text: str, *, ran_out: bool = False) -> Decision:
         """Decide about the whole text when no more comes; the decision has an end.
 
-        The last line counts even if the tokens ran out in it: what has been shown stays.
+        ran_out: the tokens did, anywhere in the text. The last line counts all the same, unless it is the beginning
+        of what stands there already.
         """
         ...
 

@@ -31,7 +31,7 @@ class LineState:
     """How a text ends.
 
     innermost: the last of the brackets open there. surplus: closers that closed none of the text's own.
-    inside: what has opened a string or comment of several lines that is still open, or "".
+    inside: what is open there of strings and comments of several lines, as `Lexer.split` has it.
     The rest tells of its last line that holds anything, code or comment. last: its last character of code, a quote
     for a string, `;` for a directive, which ends with its line, "" when it has none. indent: its column. statement:
     the column where its logical line begins. lowest: the fewest brackets that were open within it. code: whether it
@@ -124,15 +124,18 @@ def _depth(opener: Opener | None) -> int:
     return 0 if opener is None else opener.depth
 
 
-def closed_by(after: str, opened: Sequence[Opener], language: Language, later: int = 0) -> tuple[int, int]:
+def closed_by(
+    after: str, opened: Sequence[Opener], language: Language, *, later: int = 0, inside: str = ""
+) -> tuple[int, int]:
     """How many of the brackets that are open at the cursor the file closes: below, the outermost, and on the line.
 
     A closer closes the innermost bracket of its kind that stands no deeper than the closer's own line: what is
     deeper, or of another kind, was left open by whoever is still typing. The cursor's own line is taken closer by
     closer; below it the first closer tells, for code around the cursor is complete. later: so many, the outermost,
-    are thought to be closed where `after` closes none, for it does not reach the file's end.
+    are thought to be closed where `after` closes none, for it does not reach the file's end. inside: the strings and
+    comments of several lines that `after` begins in.
     """
-    lexer, inside, own = lexer_for(language), "", 0
+    lexer, own = lexer_for(language), 0
     left, closed = list(opened), 0
     for number, line in enumerate(after.split("\n")):
         tokens, inside = lexer.split(line, inside)

@@ -6,8 +6,10 @@ import re
 
 from server.completion.boundaries.blocks import BlockRules
 from server.completion.boundaries.boundary import Boundary, CursorText, indentation
+from server.completion.boundaries.bracket_scanner import BracketScanner
+from server.completion.boundaries.enclosing import enclosing
 from server.completion.boundaries.end_mark import EndMark
-from server.completion.boundaries.line_boundary import LineBoundary, LineRules
+from server.completion.boundaries.line_boundary import LineBoundary
 from server.completion.boundaries.mid_line import MidLine
 from server.completion.boundaries.repetition import LoopGuard
 from server.completion.boundaries.single_line import SingleLine
@@ -26,15 +28,23 @@ def boundary_for(cursor: CursorText, *, single_line: bool = False, fence_ends: b
     fence_ends: a line that begins with a code fence ends the completion; prose is spared.
     """
     boundary = LoopGuard(_unguarded(cursor, single_line, fence_ends))
-    return EndMark(boundary, cursor.end_mark) if cursor.end_mark else boundary
+    return EndMark.of_tag(boundary, cursor.end_mark) if cursor.end_mark else boundary
 
 
 def _unguarded(cursor: CursorText, single_line: bool, fence_ends: bool) -> Boundary:
+    fence_ends = fence_ends and not cursor.language.prose
     if not _ONLY_CLOSERS.fullmatch(cursor.line_after) or _heads_a_block(cursor):
-        return MidLine(cursor)
+        return MidLine(cursor, fence_ends=fence_ends)
+    boundary: Boundary
     if single_line:
-        return SingleLine()
-    return LineBoundary(cursor, _rules(cursor), fence_ends=fence_ends and not cursor.language.prose)
+        boundary, inside = SingleLine(), BracketScanner(cursor.language).advance(cursor.before).inside
+    else:
+        rules = _rules(cursor)
+        inside = rules.inside
+        boundary = LineBoundary(cursor, rules, fence_ends=fence_ends)
+    around = enclosing(cursor, inside)
+    # What stands right of the cursor may come with the text, and is replaced then.
+    return boundary if around is None or around.closing in cursor.line_after else EndMark(boundary, around)
 
 
 def _heads_a_block(cursor: CursorText) -> bool:
@@ -44,7 +54,7 @@ def _heads_a_block(cursor: CursorText) -> bool:
     return opens and below is not None and indentation(below) > indentation(cursor.line_before)
 
 
-def _rules(cursor: CursorText) -> LineRules:
+def _rules(cursor: CursorText) -> SuiteRules | BlockRules:
     row = SYNTAX_ROWS.get(cursor.language.name)
     if row is not None:
         try:

@@ -30,6 +30,8 @@ ROWS_REPEATED = 12  # but a table may have equal rows
 LONGEST_PERIOD = 4  # lines
 CLOSERS = ")]}"
 _WORD = re.compile(r"\w")
+_LETTER = re.compile(r"[^\W\d_]")
+_CELLS = re.compile(r"\s*[|\[({]")  # what a row of a table begins with
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class LineBoundary:
         self._lines: list[str] = []  # those that were kept, without trailing blanks
         self._repeats = 1
         self._kept_before_repeats = 0
+        self._within = rules.inside_string  # in the string that the cursor is in
         self._decision = Decision()
 
     @property
@@ -120,10 +123,14 @@ class LineBoundary:
             self._walk(text)
         return self._decision
 
-    def finish(self, text: str) -> Decision:
+    def finish(self, text: str, *, ran_out: bool = False) -> Decision:
         self.feed(text)
-        if self._decision.end is None and text[self._start :].strip():
-            self._line(text[self._start :])
+        last = text[self._start :]
+        if self._decision.end is None and last.strip():
+            if ran_out and self._begins_what_is_below(last):
+                self._end(ALREADY_BELOW)
+            else:
+                self._line(last)
         if self._decision.end is None:
             self._end(BOUNDARY)
         return self._decision
@@ -153,20 +160,24 @@ class LineBoundary:
             return
         kept, before, depth = fresh.rstrip(), self._kept, self._rules.depth
         done = self._rules.ends(line, fresh)
+        within, self._within = self._within, self._within and self._rules.inside_string
         surplus = self._closers_below(kept)
         if surplus < len(kept.strip()):
             self._kept = self._start + len(kept[: len(kept) - surplus].rstrip())
         if self._repeats == 1:
             self._kept_before_repeats = self._kept
-        if self._compare_below(line, before, depth):
+        if self._compare_below(line, before, depth, within):
             self._end(ALREADY_BELOW)
         elif done or surplus:
             self._end(ALREADY_BELOW if surplus else BOUNDARY)
-        elif not self._equal and (self._repeats == 1 or line.rstrip().endswith(",")):
+        elif not self._equal and (self._repeats == 1 or _is_row(line.rstrip())):
             self._settle(self._kept)
 
-    def _compare_below(self, line: str, kept_before: int, depth_before: int) -> bool:
-        """Whether this line and those before it are what stands below the cursor, and no part of the unit."""
+    def _compare_below(self, line: str, kept_before: int, depth_before: int, within: bool) -> bool:
+        """Whether this line and those before it are what stands below the cursor, and no part of the unit.
+
+        within: the line is one of the string that the cursor is in, whose text has no depth.
+        """
         below = self._cursor.lines_below
         line = line.rstrip()
         if self._start == 0 and not self._cursor.on_blank_line:
@@ -176,15 +187,22 @@ class LineBoundary:
         if not below or line != below[self._equal]:
             return False
         if not self._equal:
-            if line.lstrip()[0] in CLOSERS:
+            if line.lstrip()[0] in CLOSERS and not within:
                 return False  # `_stands_below` knows more of closers
             self._kept_before_equal, self._depth_before_equal = kept_before, depth_before
             self._evidence = 0
         self._equal += 1
         repeated = line in (self._line_above, *self._lines[-2:-1])
-        self._evidence += not repeated
-        whole = not self._rules.leads and self._rules.depth <= self._depth_before_equal
+        self._evidence += not repeated and (not within or _WORD.search(line) is not None)
+        whole = within or (not self._rules.leads and self._rules.depth <= self._depth_before_equal)
         return (whole and self._evidence > 0) or self._evidence == ENOUGH_EQUAL
+
+    def _begins_what_is_below(self, fresh: str) -> bool:
+        """Whether a line that broke off is the beginning of the line below that it comes to."""
+        line, below = self._whole(fresh).rstrip(), self._cursor.lines_below
+        if (self._start == 0 and not self._cursor.on_blank_line) or not _WORD.search(line):
+            return False
+        return any(each.startswith(line) for each in (*below[self._equal : self._equal + 1], *below[:1]))
 
     def _peek(self, fresh: str) -> None:
         """Judge a line that has only begun."""
@@ -212,14 +230,13 @@ class LineBoundary:
         repeated = self._lines[-1:] == [line]
         self._repeats = self._repeats + 1 if repeated else 1
         self._lines.append(line)
-        # Rows of a table may be equal, and so may a few lines of nothing but signs.
-        patient = line.endswith(",") or not _WORD.search(line)
-        if self._repeats == (ROWS_REPEATED if patient else REPEATED):
-            self._kept = self._kept if line.endswith(",") else self._kept_before_repeats
+        if self._repeats == (ROWS_REPEATED if _is_row(line) else REPEATED):
+            self._kept = self._kept if _is_row(line) else self._kept_before_repeats
             return True
         for period in range(2, LONGEST_PERIOD + 1):
             last = self._lines[-period:]
-            if self._lines[-period * REPEATED :] == last * REPEATED and len(set(last)) == period:
+            times = ROWS_REPEATED if all(map(_is_row, last)) else REPEATED
+            if self._lines[-period * times :] == last * times and len(set(last)) == period:
                 return True
         return False
 
@@ -273,3 +290,8 @@ class LineBoundary:
         elif not self._kept and reason == BOUNDARY:
             reason = NO_TEXT
         self._decision = Decision(self._kept, self._kept, reason)
+
+
+def _is_row(line: str) -> bool:
+    """Whether the line may well be equal to the one above: a row of a table, or nothing but numbers and signs."""
+    return line.endswith(",") or not _LETTER.search(line) or _CELLS.match(line) is not None

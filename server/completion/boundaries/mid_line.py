@@ -6,14 +6,17 @@ the file closes there itself, and otherwise with its line; while a bracket of it
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from server.completion.boundaries.boundary import CursorText, Decision
 from server.completion.boundaries.bracket_scanner import BracketScanner, closed_by
-from server.completion.boundaries.lexer import Kind, Token, lexer_for
-from server.completion.boundaries.line_boundary import BOUNDARY, NO_TEXT
+from server.completion.boundaries.enclosing import Enclosing, enclosing, inside_below
+from server.completion.boundaries.lexer import Kind, Token, lexer_for, open_string
+from server.completion.boundaries.line_boundary import BOUNDARY, FENCE, NO_TEXT
 
 _BLANKS = " \t"
+_ENDS_WITH_LINE = Enclosing("", re.compile("()"))
 _GOES_ON = ("<", ",", "|", "&", "=", "+", "?")
 
 
@@ -29,29 +32,39 @@ class _Open:
 class MidLine:
     """One completion in the middle of a line; keeps the contract of `Boundary`."""
 
-    def __init__(self, cursor: CursorText) -> None:
+    def __init__(self, cursor: CursorText, *, fence_ends: bool) -> None:
         scanner = BracketScanner(cursor.language)
         above = scanner.advance(cursor.above)
         state = scanner.advance(cursor.line_before)
         below, on_line = closed_by(
-            cursor.after, state.open, cursor.language, later=0 if cursor.after_ends else above.depth
+            cursor.after,
+            state.open,
+            cursor.language,
+            later=0 if cursor.after_ends else above.depth,
+            inside=inside_below(cursor, state.inside),
         )
         self._lexer = lexer_for(cursor.language)
         self._line_before = cursor.line_before
         self._joins = bool(cursor.language.joints)
+        self._fence_ends = fence_ends
         self._right = cursor.line_after.strip(_BLANKS)
-        self._quote = self._quote_around(cursor, above.inside)
+        self._around = self._string_around(cursor, above.inside, state.inside)
         self._open = _Open(0, state.depth - below - on_line, above.inside)
         self._start = 0  # where the line begins that is not complete yet
         self._decision = Decision()
 
-    def _quote_around(self, cursor: CursorText, inside: str) -> str:
-        """The quote of the string that the cursor is in and its line closes; "" when it is in none."""
+    def _string_around(self, cursor: CursorText, above: str, inside: str) -> Enclosing | None:
+        """What closes the string or comment that the cursor is in, a line's end if nothing else; None in code."""
+        if open_string(inside):
+            return enclosing(cursor, inside) or _ENDS_WITH_LINE
         column = len(cursor.line_before)
-        for token in self._lexer.split(cursor.line_before + cursor.line_after, inside)[0]:
-            if token.kind is Kind.STRING and token.start < column < token.end:
-                return cursor.line_after[token.end - column - 1]
-        return ""
+        for token in self._lexer.split(cursor.line_before + cursor.line_after, above)[0]:
+            if token.start < column < token.end and token.kind is Kind.STRING:
+                quote = cursor.line_after[token.end - column - 1]
+                return Enclosing(quote, self._lexer.closing_pattern(quote))
+            if token.start < column <= token.end and token.kind is Kind.COMMENT:
+                return _ENDS_WITH_LINE
+        return None
 
     @property
     def inside_string(self) -> bool:
@@ -72,15 +85,24 @@ class MidLine:
             self._start, self._open = newline + 1, left
         return self._decision
 
-    def finish(self, text: str) -> Decision:
+    def finish(self, text: str, *, ran_out: bool = False) -> Decision:
         if self.feed(text).end is None:
-            self._decide(text, len(text), ended=True)
+            copied = self._copied(text[self._start :]) if ran_out else 0
+            self._decide(text, len(text) - copied, ended=True)
         return self._decision
+
+    def _copied(self, line: str) -> int:
+        """How many characters at the end of a line that broke off are words that stand right of the cursor."""
+        begun = self._beginning_of_right(line)
+        inside_word = begun and line[-begun].isalnum() and line[-begun - 1 : -begun].isalnum()
+        return begun if not inside_word and any(map(str.isalnum, line[len(line) - begun :])) else 0
 
     def _read(self, line: str, whole: bool) -> tuple[int | None, int, _Open]:
         """Where in this line the unit ends, if it does, how much of the line belongs to it, and what is left open."""
-        if self._quote:
-            return self._read_in_string(line, whole)
+        if self._around is not None:
+            return self._read_in_string(self._around, line, whole)
+        if self._start and self._fence_ends and not self._open.inside and (fence := _fence(line, whole)):
+            return (0 if fence == FENCE else None), 0, self._open
         offset = len(self._line_before) if self._start == 0 else 0
         tokens, inside = self._lexer.split(self._line_before + line if offset else line, self._open.inside)
         depth, owed, place = self._open.depth, self._open.owed, 0
@@ -112,15 +134,13 @@ class MidLine:
             return len(line), len(line), self._open
         return None, len(line), self._open
 
-    def _read_in_string(self, line: str, whole: bool) -> tuple[int | None, int, _Open]:
-        """The same for text in a string that the file closes: it ends with its closing quote at the latest."""
-        found = line.find(self._right)
-        quote = line.find(self._quote)
-        while quote > 0 and line[quote - 1] == "\\":
-            quote = line.find(self._quote, quote + 1)
-        ends = [place for place in (found, quote) if place >= 0]
-        if not ends or (not whole and len(line) - self._beginning_of_right(line) < min(ends)):
-            return (len(line) if whole else None), len(line), self._open
+    def _read_in_string(self, around: Enclosing, line: str, whole: bool) -> tuple[int | None, int, _Open]:
+        """The same for text in a string or comment: it ends with what closes that, and with its line, at the latest."""
+        closing = next((each.start(1) for each in around.pattern.finditer(line) if each[1]), -1)
+        ends = [place for place in (line.find(self._right), closing) if place >= 0]
+        begun = max(self._beginning_of_right(line), _beginning_of(around.closing, line))
+        if not ends or (not whole and len(line) - begun < min(ends)):
+            return (len(line) if whole else None), len(line) - (0 if whole else begun), self._open
         return min(ends), min(ends), self._open
 
     def _right_in(self, line: str, start: int, end: int) -> int | None:
@@ -136,15 +156,22 @@ class MidLine:
 
     def _beginning_of_right(self, line: str) -> int:
         """How many characters at the line's end may be the beginning of what stands right of the cursor."""
-        for length in range(min(len(self._right), len(line)), 0, -1):
-            if line.endswith(self._right[:length]):
-                return length
-        return 0
+        return _beginning_of(self._right, line)
 
     def _decide(self, text: str, length: int, ended: bool) -> None:
         length = max(len(text[:length].rstrip()), self._decision.settled)
         reason = (BOUNDARY if length else NO_TEXT) if ended else ""
         self._decision = Decision(length, length if ended else None, reason)
+
+
+def _beginning_of(text: str, line: str) -> int:
+    return next((size for size in range(min(len(text), len(line)), 0, -1) if line.endswith(text[:size])), 0)
+
+
+def _fence(line: str, whole: bool) -> str:
+    """The fence that the line begins with, or what of it has come; "" where it begins with none."""
+    start = line.lstrip()[: len(FENCE)]
+    return start if start == FENCE or (not whole and start and FENCE.startswith(start)) else ""
 
 
 def _may_change(token: Token, at_end: bool) -> bool:

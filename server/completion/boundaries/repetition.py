@@ -49,9 +49,9 @@ class LoopGuard:
                 self._end(self._boundary.feed(text[:looped_at]))
         return self._decision
 
-    def finish(self, text: str) -> Decision:
+    def finish(self, text: str, *, ran_out: bool = False) -> Decision:
         if self.feed(text).end is None:
-            self._decision = self._boundary.finish(text)
+            self._decision = self._boundary.finish(text, ran_out=ran_out)
         return self._decision
 
     def _take(self, decision: Decision) -> None:

@@ -26,5 +26,5 @@ class SingleLine:
                 self._decision = Decision(max(length, self._decision.settled))
         return self._decision
 
-    def finish(self, text: str) -> Decision:
+    def finish(self, text: str, *, ran_out: bool = False) -> Decision:
         return self.feed(text.partition("\n")[0] + "\n")

@@ -45,6 +45,7 @@ class SuiteRules:
         assert cursor.language.syntax is not None
         self._scanner = SyntaxScanner(cursor.language.syntax, row)
         self._state = self._scanner.advance(cursor.before)
+        self.inside = self._inside(cursor)
         self.closed_below = self._brackets_closed(cursor)
         self._after_blank = False  # a blank line was generated after the last line kept
         self._level, self._head = self._state.indent, self._state.first
@@ -62,6 +63,10 @@ class SuiteRules:
             return 0
         opened = BracketScanner(cursor.language).advance(cursor.before).open[-self._state.depth :]
         return closed_by(cursor.after, opened, cursor.language)[0]
+
+    def _inside(self, cursor: CursorText) -> str:
+        """What is open at the cursor of strings of several lines, as `Lexer.split` has it."""
+        return BracketScanner(cursor.language).advance(cursor.before).inside if self._state.in_string else ""
 
     @property
     def leads(self) -> bool:
