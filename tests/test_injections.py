@@ -7,7 +7,7 @@ import pytest
 from server.completion.offer import inside_line
 from server.completion.surroundings import surroundings
 from server.context.grammars import parse_lines, parser_for
-from server.context.injections import all_definitions, injection_at
+from server.context.injections import all_definitions, injection_at, injections
 from server.context.languages import language_for
 from server.documents.document import Document, Place
 from server.documents.lines import split_lines
@@ -46,6 +46,41 @@ let b: number = 1;
 def test_the_language_of_a_place_in_a_page(row: int, column: int, language: str | None) -> None:
     region = injection_at(split_lines(PAGE), row, column, language_for("html"))
     assert (region.language.name if region is not None else None) == language
+
+
+@pytest.mark.parametrize(
+    ("page", "language"),
+    [
+        ("<!-- <script> -->\n|", None),
+        ("<!--\n<script>\n-->\n|", None),
+        ("<!--\n<script>\n|\n-->\n", None),
+        ("<!-- a -->\n<script>\n|", "javascript"),
+        ("<!--\n--> <script>\n|", "javascript"),
+        ('<a title="<script>">\n|', None),
+        ('<a title="<script>|">\n', None),
+        ("<a title='</script>'><script>\n|", "javascript"),
+        ("<script-loader>\n|\n</script-loader>", None),
+        ("<styled>\n|", None),
+        ("<script>\nif (a<b) x = 'y';\n|\n</script>", "javascript"),
+        ("<script>\nx = '<!--';\n</script>\n|", None),
+        ('<script\n  type="module"\n  lang="ts"\n>\n|\n</script>', "typescript"),
+        ('<script\n  type="|"\n></script>', None),
+        ('<script\n  src="a"\n></script>\n|', None),
+        ("<SCRIPT>\n|\n</Script>", "javascript"),
+    ],
+)
+def test_a_tag_in_a_comment_or_a_value_begins_no_region(page: str, language: str | None) -> None:
+    before, _, after = page.partition("|")
+    lines = split_lines(before + after)
+    row = before.count("\n")
+    found = injection_at(lines, row, len(before) - before.rfind("\n") - 1, language_for("html"))
+    assert (found.language.name if found is not None else None) == language
+
+
+def test_a_line_of_many_tags_that_are_never_closed_is_read_once() -> None:
+    lines = ["<script " * 50_000, ""]
+    assert injection_at(lines, 1, 0, language_for("html")) is None
+    assert list(injections(lines, language_for("html"))) == []
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ def reason(privacy: Privacy, name: str) -> str:
         ".env", ".env.local", "prod.env", "server.key", "cert.pem", "id_rsa", "id_ed25519.bak", "credentials.json",
         "secrets.yaml", ".npmrc", ".netrc", "app-secret.json", "service-account-prod.json", "infra.tfstate",
         "infra.tfvars", ".ssh/config", ".aws/config", "KEYSTORE.JKS", "token.txt", "deep/er/.env",
+        ".env~", "#.env#", ".env.local.bak", "server.key~", ".id_rsa.swp", "cert.pem.orig", "credentials.json.old",
+        ".env copy", ".netrc (1)", ".npmrc_old", "secrets.yaml.~2~",
     ],
 )  # fmt: skip
 def test_secret_files_are_no_context_and_are_not_completed(tmp_path: Path, name: str) -> None:
@@ -45,7 +47,18 @@ def test_secret_files_are_no_context_and_are_not_completed(tmp_path: Path, name:
 
 @pytest.mark.parametrize(
     "name",
-    ["credentials.py", "token.go", "secrets.rs", ".env.example", "key.py", "environment.py", "[id].tsx", "a b%20.py"],
+    [
+        "credentials.py",
+        "token.go",
+        "secrets.rs",
+        ".env.example",
+        "key.py",
+        "token.go~",
+        "x.py.bak",
+        "environment.py",
+        "[id].tsx",
+        "a b%20.py",
+    ],
 )
 def test_code_about_secrets_and_examples_are_files_like_any_other(tmp_path: Path, name: str) -> None:
     privacy = workspace(tmp_path, {name: CODE})
@@ -156,6 +169,12 @@ def test_globs_exclude_by_path_and_by_name() -> None:
     [
         'password = "hunter2abc"',
         'password = "correct horse"',
+        'password = "p$ss!"',
+        'password = "a<b%c"',
+        "passwd: 'x{yz1*'",
+        'PASSWORD = "s3c!"',
+        "DB_PASSWORD=Sup3r$ecret",
+        "password: p4ss*w0rd",
         "DB_PASSWORD: 'swordfish'",
         'api_key="AbC123xyz789ABC"',
         "SECRET_KEY = 'framework-insecure-#a(b)c$d%e^f&g*h_12'",
@@ -187,6 +206,16 @@ def test_secrets_inside_files_are_found_and_their_lines_left_out(line: str) -> N
         "PASSWORD_MIN_LENGTH = 12345678",
         'access_token = "your-access-token"',
         'password = "<password>"',
+        'password = "$PASSWORD"',
+        'password = "${db.password}"',
+        'password = "{{ secret }}"',
+        'password = "%s"',
+        "password = '******'",
+        'input type="password" name="user"',
+        '{ password: "text" }',
+        "password = self.passwords[1]",
+        "password == other.password2",
+        "password: String! @deprecated1",
         "MAX_TOKENS = 4096",
         "key = key_for(name)",
         'token = "identifier"',

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
 PARSE_LIMIT_S = 0.2  # of one region
 
-_TAG = re.compile(r"<(?P<end>/?)(?P<name>script|style)\b(?P<attributes>[^>]*)>", re.IGNORECASE)
+# A comment, as far as it goes on its line, or a tag with the values of its attributes, which may hold anything.
+_PIECE = re.compile(
+    r"<!--(?:.*?(?P<closed>-->))?"
+    r"|<(?P<end>/?)(?P<name>[A-Za-z][^\s/<>]*+)(?P<attributes>(?:[^\"'<>]++|\"[^\"]*+\"|'[^']*+')*+)>"
+)
+_BEGUN = re.compile(r"<(?:script|style)(?:\s[^<>]*)?$", re.IGNORECASE | re.ASCII)  # a tag that goes on below
+_REGIONS = ("script", "style")
+LONGEST_TAG = 20  # lines
 _TYPE = re.compile(r"\b(?:type|lang)\s*=\s*[\"']?([\w./+-]+)", re.IGNORECASE)
 _FENCE = re.compile(r"(?P<blanks>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<name>[\w+#-]*)")
 _TYPES = {
@@ -77,15 +84,19 @@ def injections(lines: Sequence[str], language: Language) -> Iterator[Injection]:
     """All regions of other languages of a page."""
     if language.name != "html":
         return
-    opened: re.Match[str] | None = None
-    start = (0, 0)
+    opened: _Tag | None = None
+    commented = False
     for row, line in enumerate(lines):
-        for tag in _TAG.finditer(line) if _may_hold_tag(line) else ():
-            if opened is None and not tag["end"]:
-                opened, start = tag, (row, tag.end())
-            elif opened is not None and tag["end"] and tag["name"].lower() == opened["name"].lower():
-                yield Injection(_language_of(opened), start, (row, tag.start()), _end_mark(opened))
-                opened = None
+        if commented and "-->" in line:
+            commented = False
+        elif not commented and _may_hold_tag(line):
+            for tag in _tags(lines, row):
+                if opened is None and not tag.closes:
+                    opened = tag
+                elif opened is not None and tag.closes and tag.name == opened.name:
+                    yield Injection(_language_of(opened), opened.end, tag.start, _end_mark(opened))
+                    opened = None
+            commented = opened is None and line.rfind("<!--") > line.rfind("-->")
 
 
 def holds_others(language: Language) -> bool:
@@ -107,17 +118,51 @@ def all_definitions(tree: Tree, lines: Sequence[str], language: Language) -> lis
     return found
 
 
+@dataclass(frozen=True)
+class _Tag:
+    """A tag that opens or closes a region; its name in lower case, its places rows and columns."""
+
+    name: str
+    closes: bool
+    attributes: str
+    start: tuple[int, int]
+    end: tuple[int, int]
+
+
+def _tags(lines: Sequence[str], row: int) -> list[_Tag]:
+    """The tags of regions that begin on a row, but for those in attributes and comments on it."""
+    found, line = [], lines[row]
+    commented = False
+    for piece in _PIECE.finditer(line):
+        if piece["name"] is None:
+            commented = piece["closed"] is None
+        elif piece["name"].lower() in _REGIONS and (piece["end"] or not commented):
+            place = (row, piece.start()), (row, piece.end())
+            found.append(_Tag(piece["name"].lower(), bool(piece["end"]), piece["attributes"], *place))
+    begun = _BEGUN.search(line)
+    if begun is not None and not commented:
+        attributes = begun[0]
+        for below in range(row + 1, min(len(lines), row + LONGEST_TAG)):
+            inner, closed, _ = lines[below].partition(">")
+            attributes += inner
+            if closed:
+                name = attributes[1:].split()[0].lower()
+                found.append(_Tag(name, False, attributes, (row, begun.start()), (below, len(inner) + 1)))
+                break
+    return found
+
+
 def _in_page(lines: Sequence[str], row: int, column: int) -> Injection | None:
     opened = None
     for above in range(row, -1, -1):
-        line = lines[above][:column] if above == row else lines[above]
-        tags = list(_TAG.finditer(line)) if _may_hold_tag(line) else []
+        tags = [tag for tag in _tags(lines, above) if tag.end <= (row, column)] if _may_hold_tag(lines[above]) else []
+        tags = [tag for tag in tags if tag.closes or not _in_comment(lines, tag.start)]
         if tags:
             opened = tags[-1]
             break
-    if opened is None or opened["end"]:
+    if opened is None or opened.closes:
         return None
-    closing = re.compile(rf"</{opened['name']}\b", re.IGNORECASE)
+    closing = re.compile(rf"</{opened.name}(?=[\s/>]|$)", re.IGNORECASE | re.ASCII)
     end = None
     for below in range(row, len(lines)):
         line = lines[below]
@@ -125,7 +170,19 @@ def _in_page(lines: Sequence[str], row: int, column: int) -> Injection | None:
         if found is not None:
             end = (below, found.start())
             break
-    return Injection(_language_of(opened), (above, opened.end()), end, _end_mark(opened))
+    return Injection(_language_of(opened), opened.end, end, _end_mark(opened))
+
+
+def _in_comment(lines: Sequence[str], place: tuple[int, int]) -> bool:
+    """Whether a comment that began on an earlier line goes on at a place."""
+    row, column = place
+    if "-->" in lines[row][:column]:
+        return False
+    for above in range(row - 1, -1, -1):
+        line = lines[above]
+        if "--" in line and ("<!--" in line or "-->" in line):
+            return line.rfind("<!--") > line.rfind("-->")
+    return False
 
 
 def _may_hold_tag(line: str) -> bool:
@@ -133,19 +190,21 @@ def _may_hold_tag(line: str) -> bool:
     return "<s" in line or "</s" in line or "<S" in line or "</S" in line
 
 
-def _end_mark(opened: re.Match[str]) -> str:
-    return f"</{opened['name'].lower()}"
+def _end_mark(opened: _Tag) -> str:
+    return f"</{opened.name}"
 
 
-def _language_of(opened: re.Match[str]) -> Language:
-    if opened["name"].lower() == "style":
-        wanted = _TYPE.search(opened["attributes"])
+def _language_of(opened: _Tag) -> Language:
+    if opened.name == "style":
+        wanted = _TYPE.search(opened.attributes)
         return language_for("scss" if wanted is not None and wanted[1].lower() == "scss" else "css")
-    wanted = _TYPE.search(opened["attributes"])
-    kind = wanted[1].lower().rpartition("/")[2].rpartition("+")[2] if wanted is not None else ""
-    if "template" in kind or kind in ("html", "handlebars"):
-        return language_for("html")
-    return language_for(_TYPES.get(kind.removeprefix("x-"), "javascript"))
+    for wanted in _TYPE.findall(opened.attributes):
+        kind = wanted.lower().rpartition("/")[2].rpartition("+")[2].removeprefix("x-")
+        if "template" in kind or kind in ("html", "handlebars"):
+            return language_for("html")
+        if kind in _TYPES:
+            return language_for(_TYPES[kind])
+    return language_for("javascript")
 
 
 def _in_fence(lines: Sequence[str], row: int) -> Injection | None:

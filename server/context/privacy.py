@@ -25,6 +25,7 @@ LARGEST_FILE = 1_000_000  # bytes of a file that may lend text to a prompt
 LONGEST_MEAN_LINE = 250  # characters; what has longer lines was not written by hand
 HEAD = 1_000  # characters in which a file says that it was generated
 MOST_IGNORE_LINES = 5_000
+SHORT_WORD = 6  # characters; shorter quoted words are hardly secrets
 
 # Names (in lower case) of files that hold secrets, whatever their folder.
 _SECRET_NAMES = tuple(
@@ -40,6 +41,10 @@ _SECRET_NAMES = tuple(
 _SECRET_FOLDERS = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure", ".password-store", ".secrets"})
 # Examples of secret files are made to be read.
 _EXAMPLES = ("*.example", "*.sample", "*.template", "*.dist", "*.pub")
+# What editors and people add to the name of a file that they keep a copy of.
+_COPY = re.compile(
+    r"(?:~|#|[.~](?:bak|backup|old|orig|saved?|sw[a-p]|tmp|copy|disabled|\d+)|[ _-](?:copy|old|backup)| ?\(\d+\))+$"
+)
 _NEVER_FOLDERS = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache"})
 _GENERATED_NAMES = ("*.min.js", "*.min.css", "*.lock", "package-lock.json", "*_pb2.py", "*_pb2_grpc.py", "*.pb.go",
                     "*.map", "*.designer.cs", "*.g.dart", "*.freezed.dart", "go.sum", "*.snap")  # fmt: skip
@@ -72,11 +77,17 @@ _SECRET_VALUE = re.compile(
     (?P<name>passw(?:or)?d|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|auth[_-]?token|access[_-]?token
        |refresh[_-]?token|client[_-]?secret|encryption[_-]?key|signing[_-]?key|token|credential)s?
     [\w.-]{0,40}["']?\]?\s{0,40}(?::\s{0,40}\w{1,40}\s{0,40})?(?:=>|:=|[:=])\s{0,40}
-    (?:(?P<quote>["'`])(?P<quoted>[^"'`\n]{6,100})(?P=quote) | (?P<bare>[^\s"'`,;]{8,}))
+    (?:(?P<quote>["'`])(?P<quoted>[^"'`\n]{4,100})(?P=quote) | (?P<bare>[^\s"'`,;]{8,}))
     """
 )
 # What stands for a secret rather than being one: a call, a name, a placeholder.
 _PLACEHOLDER = re.compile(r"[{}<>$%*]|^(?:example|changeme|your|xxx|placeholder|dummy|password)", re.IGNORECASE)
+# A password may hold any sign.
+_NO_PASSWORD = re.compile(
+    r"\$[{(]|^\$\w+$|\{\w*\}|\{\{|<[\w -]+>|%\(|^%\w*%?$|^(.)\1*$"
+    r"|^(?:example|changeme|your|xxx|placeholder|dummy|password)",
+    re.IGNORECASE,
+)
 _NO_SECRET = re.compile(rf"{_PLACEHOLDER.pattern}|[()\[\]\s]|^[a-z_][a-z_.]*$", re.IGNORECASE)
 _TEMPLATE = re.compile(r"\s|\$\{|\$\(|\{\{|%\(|<[\w -]+>|\{\w*\}|^[\w.]+\(.*\)$|://")
 # Without one of these (in lower case) a text need not be searched: there is a great deal of text.
@@ -86,6 +97,7 @@ _HINTS = tuple(
     pypi- sg. eyj :// authorization passw passphrase secret key token credential
     """.split()  # noqa: SIM905 - as above
 )
+_LETTER, _SIGN = re.compile(r"[A-Za-z]"), re.compile(r"[^\w\s.:/-]")
 _CHARACTER_CLASSES = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"), re.compile(r"[^A-Za-z0-9]"))
 
 
@@ -251,14 +263,14 @@ def holds_secret(text: str) -> bool:
     if _SECRET_TEXT.search(text):
         return True
     for found in _SECRET_VALUE.finditer(text):
-        quoted = found["quoted"]
+        quoted, is_password = found["quoted"], found["name"].lower().startswith("pass")
         if quoted is None:
-            secret = _is_random(found["bare"])
-        elif found["name"].lower().startswith("pass"):
+            secret = _is_random(found["bare"]) or (is_password and _has_signs(found["bare"]))
+        elif is_password:
             # Quoted text is meant: it is a password unless it is plainly none, though it be a mere word.
-            secret = not _PLACEHOLDER.search(quoted)
+            secret = not _NO_PASSWORD.search(quoted) and (len(quoted) >= SHORT_WORD or not quoted.isalpha())
         else:
-            secret = not _NO_SECRET.search(quoted) or _is_drawn(quoted)
+            secret = len(quoted) >= SHORT_WORD and (not _NO_SECRET.search(quoted) or _is_drawn(quoted))
         if secret:
             return True
     return False
@@ -277,6 +289,12 @@ def _is_random(value: str) -> bool:
         return False
     kinds = sum(bool(each.search(value)) for each in _CHARACTER_CLASSES)
     return len(value) >= 12 and kinds >= 2 and any(character.isdigit() for character in value)
+
+
+def _has_signs(value: str) -> bool:
+    """Whether a bare value can hardly be code: letters, digits and a sign that no name, call or template has."""
+    code = _NO_PASSWORD.search(value) or re.search(r"[()\[\]]|^[\w.]+$", value)
+    return not code and all(each.search(value) for each in (_LETTER, _CHARACTER_CLASSES[2], _SIGN))
 
 
 def _is_drawn(value: str) -> bool:
