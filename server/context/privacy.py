@@ -306,7 +306,10 @@ def _is_drawn(value: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _is_secret(name: str) -> bool:
-    return _matches(name, _SECRET_NAMES) and not _matches(name, _EXAMPLES) and not _is_code(name)
+    plain = _COPY.sub("", name)
+    names = {name, plain, plain.lstrip(".#")}
+    secret = any(_matches(each, _SECRET_NAMES) for each in names) and not _is_code(plain)
+    return secret and not any(_matches(each, _EXAMPLES) for each in names)
 
 
 def _is_code(name: str) -> bool:
