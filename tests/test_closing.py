@@ -33,10 +33,36 @@ def cursor(text: str, language: str) -> CursorText:
         ("function f() {\n|\n}\n", "typescript", "  if (a) {\n    b(c", "  if (a) {\n    b(c)\n  }"),
         ("fn f() {\n    let s = |;\n}\n", "rust", 'g(r#"a ("b', 'g(r#"a ("b"#)'),
         ("proc f |", "tcl", "{\n  a", "{\n  a\n}"),
+        ("const a = |;\n", "javascript", "`x ${b(", "`x ${b()}`"),
+        ("const a = |;\n", "typescript", "f(`x ${b.map((c) => `y ${c", "f(`x ${b.map((c) => `y ${c}`)}`)"),
+        ("x = |\n", "python", 'f"x {b(c', 'f"x {b(c)}"'),
+        ("x = f(|)\n", "ruby", '"x #{b(c', '"x #{b(c)}"'),
+        ("val a = |\n", "kotlin", '"x ${b("c', '"x ${b("c")}"'),
+        ("val a = |\n", "scala", 's"""x ${b', 's"""x ${b}"""'),
+        ("let a = |\n", "swift", '"x \\(b(c', '"x \\(b(c))"'),
+        ("var a = |;\n", "csharp", '$"x {b', '$"x {b}"'),
+        ("a=|\n", "shellscript", '"x $(b "c', '"x $(b "c")"'),
+        ("|\necho b\n", "shellscript", "cat <<EOF\nx (", "cat <<EOF\nx (\nEOF"),
+        ("a = |\nb = 1\n", "ruby", "<<~EOF\n  x (", "<<~EOF\n  x (\nEOF"),
+        ("<?php\n$a = |\n", "php", "<<<EOT\n  x (", "<<<EOT\n  x (\nEOT"),
+        ("|\n", "ruby", "def f(a)\n  a.each do |b|\n    c(b", "def f(a)\n  a.each do |b|\n    c(b)\n  end\nend"),
+        ("def f|\nend\n", "ruby", "\n  if a\n    b", "\n  if a\n    b\n  end"),
+        (
+            "|\n",
+            "lua",
+            "local function f(a)\n  if a then\n    g(a",
+            "local function f(a)\n  if a then\n    g(a)\n  end\nend",
+        ),
+        (
+            "|\n",
+            "shellscript",
+            "if a; then\n  for b in c; do\n    d",
+            "if a; then\n  for b in c; do\n    d\n  done\nfi",
+        ),
     ],
 )
 @pytest.mark.parametrize("shown", [True, False])
-def test_brackets_and_strings_are_closed(text: str, language: str, broken_off: str, whole: str, shown: bool) -> None:
+def test_what_broke_off_is_closed(text: str, language: str, broken_off: str, whole: str, shown: bool) -> None:
     assert closed(broken_off, cursor(text, language), shown=shown) == whole
     assert not parses_worse(whole, cursor(text, language))
 

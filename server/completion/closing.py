@@ -12,11 +12,22 @@ from functools import lru_cache
 from server.completion.boundaries.boundary import CursorText
 from server.completion.boundaries.bracket_scanner import BracketScanner, Opener, closed_by
 from server.completion.boundaries.enclosing import enclosing, inside_below
-from server.completion.boundaries.lexer import CLOSER_OF, Kind, is_code, levels_of, lexer_for, open_string
+from server.completion.boundaries.lexer import (
+    CLOSER_OF,
+    OPENERS,
+    PAIRS,
+    Kind,
+    Token,
+    is_code,
+    levels_of,
+    lexer_for,
+    open_string,
+)
 from server.completion.soundness import errors_with
 from server.completion.word_blocks import ends_of_word_blocks
 from server.context.languages import Language
 
+MOST_QUOTES = 4  # strings in code in strings
 MOST_TRIES = 8  # ends of lines at which a text is tried to end instead
 
 
@@ -31,7 +42,7 @@ def closed(text: str, cursor: CursorText, *, shown: bool) -> str:
         return text
     best, fewest, before = text, errors_with(text, cursor), errors_with("", cursor)
     if fewest is None or before is None:
-        return text + _closers(text, cursor)[0]
+        return text + _closers(text, cursor)[-1]
     if fewest <= before and not any(_closers(text, cursor)):
         return text
     fewest += 1  # open brackets are closed also where the parser has mended them
@@ -69,10 +80,10 @@ def _closings(text: str, cursor: CursorText) -> Iterator[str]:
         yield text + closers
 
 
-def _closers(text: str, cursor: CursorText) -> tuple[str, str]:
+def _closers(text: str, cursor: CursorText) -> list[str]:
     """What closes, from within, all that the text has opened and the file does not close.
 
-    Twice: with the last quote on its line as one that begins a string, and as none.
+    Several times: all quotes that its line leaves open begin strings, or the last one does, or none.
     """
     language = cursor.language
     scanner = BracketScanner(language)
@@ -99,14 +110,28 @@ def _closers(text: str, cursor: CursorText) -> tuple[str, str]:
             end += CLOSER_OF[opener.character]
         return end + words
 
-    quote, place = ("", 0) if state.inside else _quote_left_open(line, cursor)
-    plain = ended(strings, left)
-    if not quote:
-        return plain, plain
-    # Brackets behind the quote are of code in its string, or text that it does no harm to close.
-    within = min(BracketScanner(language).advance(line[place:]).depth, len(left))
-    outer, inner = left[: len(left) - within], left[len(left) - within :]
-    return ended("".join(CLOSER_OF[each.character] for each in reversed(inner)) + quote, outer), plain
+    found = [ended(strings, left)]
+    if not state.inside:
+        quotes = _quotes_left_open(line, cursor)
+        for some in (quotes[-1:], quotes):
+            end, brackets = _closers_of_line(line, some, cursor.language)
+            found.insert(0, ended(end, left[: max(0, len(left) - brackets)]) if some else found[-1])
+    return found
+
+
+def _closers_of_line(line: str, quotes: Sequence[Token], language: Language) -> tuple[str, int]:
+    """What closes these quotes on the line, with the brackets behind the first, and how many brackets that are.
+
+    Such brackets are of code in a string, or text that it does no harm to close.
+    """
+    opened = ""
+    for token in lexer_for(language).split(line)[0]:
+        if token in quotes or (opened and token.kind is Kind.OPEN):
+            opened += line[token.start]
+        elif token.kind is Kind.CLOSE and opened[-1:] == PAIRS[line[token.start]]:
+            opened = opened[:-1]
+    end = "".join(CLOSER_OF.get(character, character) for character in reversed(opened))
+    return end, sum(character in OPENERS for character in opened)
 
 
 def _own_strings(before: str, inside: str, cursor: CursorText) -> tuple[str, int]:
@@ -125,18 +150,14 @@ def _own_strings(before: str, inside: str, cursor: CursorText) -> tuple[str, int
     return closing, sum(len(level) for level in levels if is_code(level))
 
 
-def _quote_left_open(line: str, cursor: CursorText) -> tuple[str, int]:
-    """The quote of a string on one line that the text broke off in, and where that begins; "" when it did in none."""
+def _quotes_left_open(line: str, cursor: CursorText) -> list[Token]:
+    """The quotes on a line that nothing on it closes: the text may have broken off in their strings."""
     tokens = lexer_for(cursor.language).split(line)[0]
-    quote = next((each for each in reversed(tokens) if each.kind is Kind.QUOTE), None)
-    if (
-        quote is None
-        or cursor.language.syntax is None
-        or any(each.kind is Kind.COMMENT and each.start < quote.start for each in tokens)
-    ):
-        return "", 0
-    sign = line[quote.start]
-    return ("", 0) if sign == "/" or cursor.line_after.startswith(sign) else (sign, quote.end)
+    comment = next((each.start for each in tokens if each.kind is Kind.COMMENT), len(line))
+    found = [each for each in tokens if each.kind is Kind.QUOTE and each.start < comment and line[each.start] != "/"]
+    if cursor.language.syntax is None or (found and cursor.line_after.startswith(line[found[-1].start])):
+        return []
+    return found[-MOST_QUOTES:]
 
 
 def _ends_with_comment(line: str, inside: str, language: Language) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from server.completion.boundaries.blocks import BlockRules
 from server.completion.boundaries.boundary import Boundary, CursorText, indentation
@@ -35,16 +36,15 @@ def _unguarded(cursor: CursorText, single_line: bool, fence_ends: bool) -> Bound
     fence_ends = fence_ends and not cursor.language.prose
     if not _ONLY_CLOSERS.fullmatch(cursor.line_after) or _heads_a_block(cursor):
         return MidLine(cursor, fence_ends=fence_ends)
-    boundary: Boundary
-    if single_line:
-        boundary, inside = SingleLine(), BracketScanner(cursor.language).advance(cursor.before).inside
-    else:
-        rules = _rules(cursor)
-        inside = rules.inside
-        boundary = LineBoundary(cursor, rules, fence_ends=fence_ends)
+    rules = None if single_line else _rules(cursor)
+    inside = BracketScanner(cursor.language).advance(cursor.before).inside if rules is None else rules.inside
     around = enclosing(cursor, inside)
-    # What stands right of the cursor may come with the text, and is replaced then.
-    return boundary if around is None or around.closing in cursor.line_after else EndMark(boundary, around)
+    if around is not None and around.closing in cursor.line_after:
+        around = None  # what stands right of the cursor may come with the text, and is replaced then
+    if around is not None:
+        cursor = replace(cursor, after=cursor.after[: around.place])  # below it no line is compared
+    boundary = SingleLine() if rules is None else LineBoundary(cursor, rules, fence_ends=fence_ends)
+    return boundary if around is None else EndMark(boundary, around)
 
 
 def _heads_a_block(cursor: CursorText) -> bool:

@@ -14,10 +14,11 @@ from server.completion.soundness import errors_with
 class Enclosing:
     """What closes the string or comment that the cursor is in: its text, and what finds it (group 1).
 
-    own_line: it stands on a line of its own.
+    place: where it stands in the text right of the cursor. own_line: on a line of its own.
     """
 
     closing: str
+    place: int
     pattern: re.Pattern[str]
     own_line: bool = False
 
@@ -32,7 +33,7 @@ def enclosing(cursor: CursorText, inside: str) -> Enclosing | None:
     found = next((each for each in pattern.finditer(cursor.after) if each[1]), None)
     if found is None or not _closes(cursor, inside, level, closing, found.start(1)):
         return None
-    return Enclosing(closing, pattern, level.startswith(HEREDOC))
+    return Enclosing(closing, found.start(1), pattern, level.startswith(HEREDOC))
 
 
 def inside_below(cursor: CursorText, inside: str) -> str:

@@ -24,7 +24,7 @@ class EndMark:
     def of_tag(cls, boundary: Boundary, mark: str) -> EndMark:
         """Ended by a closing tag, found in any case."""
         # Without ASCII other letters count as the same as these, and with `lower()` some become two.
-        return cls(boundary, Enclosing(mark, re.compile(f"({re.escape(mark)})", re.IGNORECASE | re.ASCII)))
+        return cls(boundary, Enclosing(mark, 0, re.compile(f"({re.escape(mark)})", re.IGNORECASE | re.ASCII)))
 
     @property
     def inside_string(self) -> bool:
@@ -32,10 +32,12 @@ class EndMark:
 
     def feed(self, text: str) -> Decision:
         found = self._find(text)
+        if found is None:
+            return self._boundary.feed(text[: len(text) - self._begun(text)])
         # A mark on a line of its own is one when its line is complete.
-        if found is not None and not (self._mark.own_line and text.find("\n", found) < 0):
-            return self._boundary.finish(text[:found])
-        return self._boundary.feed(text[: len(text) - self._begun(text)])
+        if self._mark.own_line and text.find("\n", found) < 0:
+            return self._boundary.feed(text[:found])
+        return self._boundary.finish(text[:found])
 
     def finish(self, text: str, *, ran_out: bool = False) -> Decision:
         found = self._find(text)

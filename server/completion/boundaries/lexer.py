@@ -128,6 +128,29 @@ class Lexer:
                 tokens.append(Token(Kind.QUOTE if len(text) == 1 else Kind.STRING, start, place))
         return tokens, LEVEL.join([*levels, *reversed(heredocs)])
 
+    def begun_code(self, line: str, inside: str = "") -> int:
+        """Where the code begins that the line's end is in, which a string on the line holds; 0 where it is in none."""
+        begun = 0
+        for _ in range(MOST_NESTED if self._interpolations else 0):
+            found = self._code_in_open_string(line[begun:], "" if begun else inside)
+            if not found:
+                break
+            begun += found
+        return begun
+
+    def _code_in_open_string(self, line: str, inside: str) -> int:
+        quotes = (token for token in self.split(line, inside)[0] if token.kind is Kind.QUOTE)
+        quote = next((each for each in quotes if line[each.start] in self._interpolations), None)
+        place = quote.end if quote is not None else len(line)
+        while quote is not None and (found := self._stop(line[quote.start]).search(line, place)) is not None:
+            place = found.end()
+            if found.lastgroup == "code":
+                end = self._end_of_code(line, place, 0)
+                if end < 0:
+                    return place
+                place = end
+        return 0
+
     def closing_of(self, level: str) -> str:
         """What closes a level: a string or comment of several lines, or the brackets of code inside one."""
         if is_code(level):

@@ -16,7 +16,7 @@ from server.completion.boundaries.lexer import Kind, Token, lexer_for, open_stri
 from server.completion.boundaries.line_boundary import BOUNDARY, FENCE, NO_TEXT
 
 _BLANKS = " \t"
-_ENDS_WITH_LINE = Enclosing("", re.compile("()"))
+_ENDS_WITH_LINE = Enclosing("", 0, re.compile("()"))
 _GOES_ON = ("<", ",", "|", "&", "=", "+", "?")
 
 
@@ -44,12 +44,14 @@ class MidLine:
             inside=inside_below(cursor, state.inside),
         )
         self._lexer = lexer_for(cursor.language)
-        self._line_before = cursor.line_before
+        # Where the cursor is in code that a string on its line holds, the line begins there.
+        code = self._lexer.begun_code(cursor.line_before, above.inside)
+        self._line_before = cursor.line_before[code:]
         self._joins = bool(cursor.language.joints)
         self._fence_ends = fence_ends
         self._right = cursor.line_after.strip(_BLANKS)
-        self._around = self._string_around(cursor, above.inside, state.inside)
-        self._open = _Open(0, state.depth - below - on_line, above.inside)
+        self._around = None if code else self._string_around(cursor, above.inside, state.inside)
+        self._open = _Open(0, state.depth - below - on_line, "" if code else above.inside)
         self._start = 0  # where the line begins that is not complete yet
         self._decision = Decision()
 
@@ -61,7 +63,7 @@ class MidLine:
         for token in self._lexer.split(cursor.line_before + cursor.line_after, above)[0]:
             if token.start < column < token.end and token.kind is Kind.STRING:
                 quote = cursor.line_after[token.end - column - 1]
-                return Enclosing(quote, self._lexer.closing_pattern(quote))
+                return Enclosing(quote, token.end - column - 1, self._lexer.closing_pattern(quote))
             if token.start < column <= token.end and token.kind is Kind.COMMENT:
                 return _ENDS_WITH_LINE
         return None
