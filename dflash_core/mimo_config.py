@@ -50,11 +50,6 @@ def target_spec(config: Config, family: str) -> TargetSpec:
     )
 
 
-def fused_shards(config: Config) -> int:
-    """Shards of [queries, keys, values] that a fused qkv tensor is stored in, unless the checkpoint's index says."""
-    return size(config, "num_key_value_heads")
-
-
 def _refuse_unsupported(config: Config) -> None:
     wanted = {
         "hidden_act": ("silu",),

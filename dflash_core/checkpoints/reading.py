@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import Tensor
 
-from dflash_core.checkpoints.names import checkpoint_names, expert_names
 from dflash_core.errors import CheckpointError
 
 FLOAT_TYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -38,119 +38,115 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 class TensorFolder:
-    """The tensors of a checkpoint folder by name, over one or several safetensors files; read only when asked for."""
+    """The tensors of a checkpoint folder by name, over one or several safetensors files; read only when asked for.
+
+    Where the folder has an index, the index says which file a tensor stands in, and a file may be missing as long as
+    nobody asks for its tensors.
+    """
 
     def __init__(self, folder: Path, prefix: str = "") -> None:
         """`prefix` is put before every name asked for when the checkpoint has it ("model.")."""
         self.folder = folder
         self._files: dict[str, Any] = {}
-        paths = sorted(folder.glob("*.safetensors"))
-        if not paths:
+        self._absent: dict[str, str] = {}
+        """Tensors that the index promises, with the file that is not there."""
+        self.metadata: Mapping[str, Any] = {}
+        """What the index says besides where tensors are."""
+        places = self._places()
+        paths = sorted({folder / file for file in places.values()} if places else folder.glob("*.safetensors"))
+        if not any(path.is_file() for path in paths):
             raise CheckpointError(f"no checkpoint at {folder}: no .safetensors file")
         for path in paths:
-            try:
-                reader = safe_open(path, framework="pt")
-                found = dict.fromkeys(reader.keys(), reader)
-            except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"{path} is damaged: {error}") from error
-            twice = sorted(found.keys() & self._files.keys())
-            if twice:
-                raise CheckpointError(f"{path}: tensor {twice[0]} stands in two files of this checkpoint")
-            self._files |= found
-        self._prefix = prefix if any(name.startswith(prefix) for name in self._files) else ""
+            self._open(path, places)
+        self._prefix = prefix if any(name.startswith(prefix) for name in (*self._files, *self._absent)) else ""
 
     def names(self) -> set[str]:
         """Names of the tensors; a scale belongs to its tensor."""
-        return {name.removeprefix(self._prefix) for name in self._files if not self._is_scale(name)}
+        return {name.removeprefix(self._prefix) for name in (*self._files, *self._absent) if not self._is_scale(name)}
 
     def __contains__(self, name: str) -> bool:
-        return self._key(name) in self._files
-
-    def read(self, name: str) -> Tensor:
         key = self._key(name)
-        if key not in self._files:
-            raise CheckpointError(f"{self.folder}: tensor {name} is missing")
-        tensor: Tensor = self._files[key].get_tensor(key)
+        return key in self._files or key in self._absent
+
+    def shape(self, name: str) -> list[int]:
+        return list(self._header(name).get_shape())
+
+    def stored_type(self, name: str) -> str:
+        """As safetensors names it: "BF16", "F8_E4M3", "U8", ..."""
+        return str(self._header(name).get_dtype())
+
+    def read(self, name: str, rows: range | Sequence[int] | None = None) -> Tensor:
+        """A tensor, or some of its rows. Raises CheckpointError, naming the tensor."""
+        reader, key = self._reader(name)
+        try:
+            if isinstance(rows, range):
+                part: Tensor = reader.get_slice(key)[rows.start : rows.stop]
+                return part
+            tensor: Tensor = reader.get_tensor(key)
+        except (SafetensorError, OSError, RuntimeError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise CheckpointError(f"{self.folder}: tensor {name} cannot be read: {reason}") from error
         scale = key + SCALE
         if tensor.dtype == torch.int8 and scale in self._files:
-            return tensor.float() * self._files[scale].get_tensor(scale)  # one a row
-        return tensor
+            tensor = tensor.float() * self._files[scale].get_tensor(scale)  # one a row
+        return tensor if rows is None else tensor[list(rows)]
+
+    def _places(self) -> dict[str, str]:
+        path = self.folder / "model.safetensors.index.json"
+        if not path.is_file():
+            return {}
+        try:
+            index = json.loads(path.read_text(encoding="utf-8"))
+            places: dict[str, str] = index["weight_map"]
+            plain = all(
+                isinstance(v, str) and Path(v).name == v and v.endswith(".safetensors") for v in places.values()
+            )
+        except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{path} cannot be read: {error!r}") from error
+        if not plain:
+            raise CheckpointError(f"{path} names a file that is not a .safetensors file of its own folder")
+        with suppress(AttributeError):
+            self.metadata = dict(index.get("metadata") or {})
+        return places
+
+    def _open(self, path: Path, places: Mapping[str, str]) -> None:
+        wanted = {name for name, file in places.items() if file == path.name}
+        if wanted and not path.is_file():
+            self._absent |= dict.fromkeys(wanted, path.name)
+            return
+        try:
+            reader = safe_open(path, framework="pt")
+            found = dict.fromkeys(reader.keys(), reader)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{path} is damaged: {error}") from error
+        if places:
+            missing = sorted(wanted - found.keys())
+            if missing:
+                raise CheckpointError(f"{path}: tensor {missing[0]} is missing, which the index says is there")
+            found = dict.fromkeys(wanted, reader)
+        twice = sorted(found.keys() & self._files.keys())
+        if twice:
+            raise CheckpointError(f"{path}: tensor {twice[0]} stands in two files of this checkpoint")
+        self._files |= found
+
+    def _header(self, name: str) -> Any:
+        reader, key = self._reader(name)
+        return reader.get_slice(key)
+
+    def _reader(self, name: str) -> tuple[Any, str]:
+        key = self._key(name)
+        if key in self._absent:
+            others = sum(file == self._absent[key] for file in self._absent.values()) - 1
+            raise CheckpointError(
+                f"{self.folder}: file {self._absent[key]} is missing; it holds tensor {name} and {others} others"
+            )
+        if key not in self._files:
+            raise CheckpointError(f"{self.folder}: tensor {name} is missing")
+        return self._files[key], key
 
     def _is_scale(self, name: str) -> bool:
         return name.endswith(SCALE) and name.removesuffix(SCALE) in self._files
 
     def _key(self, name: str) -> str:
         prefixed = self._prefix + name
-        return prefixed if prefixed in self._files else name
-
-
-def load_module(
-    module: nn.Module,
-    tensors: TensorFolder,
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-    skip: frozenset[str] = frozenset(),
-    ignored: Callable[[str], bool] = lambda name: False,
-    progress: Progress = lambda share: None,
-) -> None:
-    """Gives every parameter of a module built on `meta` its tensor, joined from published parts, checked and cast.
-
-    skip: parameters the caller fills himself. ignored: published names that are knowingly left unread; any other
-    unread tensor is an error, because it means the module computes something else than the checkpoint's model.
-    """
-    loaded: dict[str, Tensor] = {}
-    unread = tensors.names()
-    parameters = dict(module.named_parameters())
-    for done, (name, parameter) in enumerate(parameters.items()):
-        progress(done / len(parameters))
-        if name in skip:
-            continue
-        names = checkpoint_names(name)
-        if names[0] not in tensors:
-            names = expert_names(name, parameter.shape[0]) or names
-        parts = [tensors.read(part) for part in names]
-        unread -= set(names)
-        for part_name, part in zip(names, parts, strict=True):
-            if part.dtype not in FLOAT_TYPES:
-                raise CheckpointError(
-                    f"{tensors.folder}: tensor {part_name} has type {str(part.dtype).removeprefix('torch.')}, "
-                    "not float32, float16 or bfloat16"
-                )
-        _check_shapes(tensors.folder, parameter, names, parts)
-        # Joined on the device: the host never holds a parameter a second time.
-        moved = [part.to(device) for part in parts]
-        whole = (torch.cat(moved) if len(moved) > 1 else moved[0]).view(parameter.shape)
-        # After the cast: what float32 holds may be beyond float16.
-        loaded[name] = whole.to(dtype)
-        if not torch.isfinite(loaded[name]).all():
-            odd = next(n for n, part in zip(names, parts, strict=True) if not torch.isfinite(part.to(dtype)).all())
-            raise CheckpointError(f"{tensors.folder}: tensor {odd} holds values that are not finite")
-    extra = sorted(name for name in unread if not ignored(name))
-    if extra:
-        raise CheckpointError(f"{tensors.folder}: tensor {extra[0]} is not part of this model ({len(extra)} such)")
-    for name, tensor in loaded.items():
-        owner, _, leaf = name.rpartition(".")
-        setattr(module.get_submodule(owner), leaf, nn.Parameter(tensor, requires_grad=False))
-    progress(1.0)
-
-
-def _check_shapes(folder: Path, parameter: Tensor, names: list[str], parts: list[Tensor]) -> None:
-    """Whether the parts, joined along their rows, are the parameter; the error names what is not as it should be."""
-    wanted = list(parameter.shape)
-    if parameter.dim() == 3 and len(parts) > 1:
-        # A stack of experts, [experts, rows, columns], in parts that are all alike.
-        wanted = [wanted[0] * wanted[1] // len(parts), wanted[2]]
-        odd = [(name, part) for name, part in zip(names, parts, strict=True) if list(part.shape) != wanted][:1]
-    else:
-        fits = (
-            all(part.dim() for part in parts)
-            and sum(part.shape[0] for part in parts) == wanted[0]
-            and all(list(part.shape[1:]) == wanted[1:] for part in parts)
-        )
-        odd = [] if fits else list(zip(names, parts, strict=True))
-    if odd:
-        got = " + ".join(str(list(part.shape)) for _, part in odd)
-        raise CheckpointError(
-            f"{folder}: tensor {' + '.join(name for name, _ in odd)} has shape {got}, config.json makes it {wanted}"
-        )
+        return prefixed if prefixed in self._files or prefixed in self._absent else name

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dflash_core.layers.linear import Linear, linear
+from dflash_core.layers.stored_weights import Fp8Experts, Mxfp4Experts
 from dflash_core.specs import MixtureSpec
 
 
@@ -20,7 +21,8 @@ class Mixture(nn.Module):
         self.spec = spec
         self.gate = Linear(hidden_size, spec.num_experts)
         self.choice_bias = nn.Parameter(torch.empty(spec.num_experts)) if spec.router == "sigmoid" else None
-        self.experts = Experts(hidden_size, spec)
+        self.experts: Experts | Fp8Experts | Mxfp4Experts = Experts(hidden_size, spec)
+        self.wide = ("gate.weight", "choice_bias") if spec.router == "sigmoid" else ()
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., hidden] -> [..., hidden]."""
@@ -62,7 +64,7 @@ def route(logits: Tensor, spec: MixtureSpec, choice_bias: Tensor | None = None) 
     return ids, (weights * spec.scale).to(logits.dtype)
 
 
-def mix(rows: Tensor, experts: Experts, ids: Tensor, weights: Tensor) -> Tensor:
+def mix(rows: Tensor, experts: Experts | Fp8Experts | Mxfp4Experts, ids: Tensor, weights: Tensor) -> Tensor:
     """The weighted sum of the picked experts.
 
     rows: [R, hidden]; ids, weights: [R, k]. Returns [R, hidden]. Each expert's weights are read once for all

@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from dflash_core import Engine, EngineOptions
 from dflash_core.checkpoints.draft import load_draft, save_draft
-from dflash_core.checkpoints.reading import TensorFolder, load_module, read_config
+from dflash_core.checkpoints.module import load_module
+from dflash_core.checkpoints.reading import TensorFolder, read_config
 from dflash_core.checkpoints.target import load_target
 from dflash_core.configs import target_spec
 from dflash_core.errors import CheckpointError, DFlashError, IncompatiblePairError

@@ -176,3 +176,120 @@ def draft_config(**changes: Any) -> dict[str, Any]:
         "num_target_layers": LAYERS, "block_size": 8, "tie_word_embeddings": False,
         "dflash_config": nested | changes.pop("dflash", {}),
     } | changes  # fmt: skip
+
+
+# -- published layouts -------------------------------------------------------------------------------------------------
+
+BLOCK = 16
+"""Rows and columns of an FP8 block, 128 as published: heads of 24 rows straddle blocks of 16 as those of 192 do 128."""
+
+
+def fp8_blocks(weight: torch.Tensor, rows: int = BLOCK) -> tuple[torch.Tensor, torch.Tensor]:
+    """A matrix as e4m3 with an fp32 scale for every block of rows x BLOCK, partial blocks at its ends."""
+    out, columns = weight.shape
+    grid = torch.zeros(-(-out // rows), -(-columns // BLOCK))
+    stored = torch.empty_like(weight, dtype=torch.float8_e4m3fn)
+    for r in range(grid.shape[0]):
+        for c in range(grid.shape[1]):
+            place = (slice(r * rows, (r + 1) * rows), slice(c * BLOCK, (c + 1) * BLOCK))
+            grid[r, c] = weight[place].abs().max().clamp(min=1e-6) / 448
+            stored[place] = (weight[place] / grid[r, c]).to(torch.float8_e4m3fn)
+    return stored, grid
+
+
+def fp8_values(stored: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+    """What an FP8 matrix stands for, block by block."""
+    found = stored.float()
+    for r in range(grid.shape[0]):
+        for c in range(grid.shape[1]):
+            found[r * BLOCK : (r + 1) * BLOCK, c * BLOCK : (c + 1) * BLOCK] *= grid[r, c]
+    return found
+
+
+_VALUES = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
+
+
+def mxfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A matrix as MXFP4: bytes of two values, the first in the low half, and a power of two for every 32."""
+    groups = weight.unflatten(-1, (-1, 32))
+    exponents = (groups.abs().amax(-1).clamp(min=1e-6) / 6).log2().ceil().clamp(-100, 100)
+    scaled = groups / exponents.exp2()[..., None]
+    codes = (scaled[..., None] - torch.tensor(_VALUES)).abs().argmin(-1).flatten(-2).to(torch.uint8)
+    return codes[..., 0::2] | codes[..., 1::2] << 4, (exponents + 127).to(torch.uint8)
+
+
+def mxfp4_values(packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    found = torch.zeros(packed.shape[0], packed.shape[1] * 2)
+    for row in range(packed.shape[0]):
+        for i in range(packed.shape[1]):
+            for half, code in enumerate((int(packed[row, i]) & 15, int(packed[row, i]) >> 4)):
+                found[row, 2 * i + half] = _VALUES[code] * 2.0 ** (int(scales[row, (2 * i + half) // 32]) - 127)
+    return found
+
+
+def published(
+    weights: Tensors, *, fused: bool, experts: str = "fp8", shards: int = KV_HEADS
+) -> tuple[Tensors, Tensors]:
+    """The tensors of a quantized checkpoint, and the plain weights that they stand for.
+
+    As published: projections and the dense MLP in FP8, output projections, router, norms and embedding in bf16; the
+    experts in FP8 or MXFP4; `fused`: queries, keys and values of each shard together, with a grid of its own.
+    """
+    stored: Tensors = {}
+    values: Tensors = {}
+    for name, weight in weights.items():
+        if ".experts." in name and experts == "mxfp4":
+            stored[name], stored[name + "_scale"] = mxfp4(weight)
+            values[name] = mxfp4_values(stored[name], stored[name + "_scale"])
+        elif name.endswith("_proj.weight") and not name.endswith("o_proj.weight"):
+            if fused and name.split(".")[-2] in ("q_proj", "k_proj", "v_proj"):
+                continue
+            stored[name], grid = fp8_blocks(weight)
+            stored[name + "_scale_inv"], values[name] = grid, fp8_values(stored[name], grid)
+        else:
+            keeps = name.endswith(("mlp.gate.weight", "e_score_correction_bias"))
+            stored[name], values[name] = weight if keeps else weight.bfloat16(), weight
+    for i in range(LAYERS if fused else 0):
+        stem = f"model.layers.{i}.self_attn."
+        parts = [weights[f"{stem}{p}_proj.weight"].chunk(shards) for p in "qkv"]
+        tensors, grids, back = [], [], []
+        for shard in zip(*parts, strict=True):
+            one, grid = fp8_blocks(torch.cat(shard))
+            tensors.append(one)
+            grids.append(grid)
+            back.append(fp8_values(one, grid).split([part.shape[0] for part in shard]))
+        stored[f"{stem}qkv_proj.weight"] = torch.cat([t.view(torch.uint8) for t in tensors]).view(torch.float8_e4m3fn)
+        stored[f"{stem}qkv_proj.weight_scale_inv"] = torch.cat(grids)
+        for p, pieces in zip("qkv", zip(*back, strict=True), strict=True):
+            values[f"{stem}{p}_proj.weight"] = torch.cat(pieces)
+    return stored, values
+
+
+EXTRAS: Tensors = {
+    "model.mtp.layers.0.input_layernorm.weight": torch.ones(HIDDEN),
+    "visual.patch_embed.proj.weight": torch.ones(4, 4),
+    "audio_encoder.conv1.weight": torch.ones(4, 4, 3),
+}
+"""What V2.5 and V2.6 hold beside the text part, in files of its own."""
+
+
+def write_published(folder: Path, stored: Tensors, ep: int = 2, tp_size: int | None = None, **changes: Any) -> Path:
+    """Files by expert-parallel rank with an index, as published: `model_pp0_ep0_shard0.safetensors`, ..."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files: dict[str, Tensors] = {}
+    for name, tensor in stored.items():
+        expert = int(name.split(".experts.")[1].split(".")[0]) if ".experts." in name else None
+        rank = 0 if expert is None else expert * ep // EXPERTS
+        files.setdefault(f"model_pp0_ep{rank}_shard{int(expert is None)}.safetensors", {})[name] = tensor.contiguous()
+    files["model_mtp.safetensors"] = EXTRAS
+    for file, found in files.items():
+        save_file(found, folder / file, metadata={"format": "pt"})
+    index: dict[str, Any] = {"weight_map": {name: file for file, found in files.items() for name in found}}
+    index["metadata"] = {"total_size": 1} | ({"tp_size": tp_size} if tp_size else {})
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    quantization = {
+        "quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [BLOCK, BLOCK],
+        "ignored_layers": [f"model.layers.{i}.self_attn.o_proj" for i in range(LAYERS)],
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config(quantization_config=quantization, **changes)))
+    return folder

@@ -1,0 +1,100 @@
+"""Weights computed with as they are stored: FP8 in blocks with a scale each, and MXFP4 for experts.
+
+Nothing is unpacked ahead of use: a model of 300 GB fits because it stays as small as its checkpoint. Here a product
+unpacks its weight first, which is right everywhere and quick nowhere; on a CUDA device kernels read the stored form.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dflash_core.layers.linear import linear
+from dflash_core.specs import MixtureSpec
+
+MXFP4_GROUP = 32
+"""Values of a row that share one scale (OCP microscaling formats 1.0)."""
+
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+
+
+def unpack_fp8(weight: Tensor, scales: Tensor, block: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """weight: float8_e4m3fn [..., N, K]; scales: fp32 [..., N / rows, ceil(K / columns)] of blocks (rows, columns)."""
+    rows, columns = block
+    spread = scales.repeat_interleave(rows, dim=-2).repeat_interleave(columns, dim=-1)
+    return (weight.float() * spread[..., : weight.shape[-1]]).to(dtype)
+
+
+def unpack_mxfp4(packed: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
+    """packed: uint8 [..., N, K / 2], the first of two values in the low half; scales: uint8 [..., N, K / 32].
+
+    A scale s stands for 2 ** (s - 127).
+    """
+    values = torch.tensor(_E2M1, device=packed.device)
+    pairs = torch.stack([values[(packed & 15).int()], values[(packed >> 4).int()]], dim=-1).flatten(-2)
+    factors = torch.exp2(scales.float() - 127).repeat_interleave(MXFP4_GROUP, dim=-1)
+    return (pairs * factors).to(dtype)
+
+
+class Fp8Linear(nn.Module):
+    """y = x W^T with W in FP8 and one scale for each block of it."""
+
+    wide = ("scales",)
+
+    def __init__(self, in_features: int, out_features: int, block: tuple[int, int]) -> None:
+        """block: rows and columns that share a scale; rows must divide out_features."""
+        super().__init__()
+        rows, columns = self.block = block
+        self.weight = _stored(out_features, in_features, dtype=torch.float8_e4m3fn)
+        self.scales = _stored(out_features // rows, -(-in_features // columns), dtype=torch.float32)
+        self.bias = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, unpack_fp8(self.weight, self.scales, self.block, x.dtype))
+
+
+class Fp8Experts(nn.Module):
+    """The stacked weights of a layer's experts in FP8."""
+
+    wide = ("gate_up_scales", "down_scales")
+
+    def __init__(self, hidden_size: int, spec: MixtureSpec, block: tuple[int, int]) -> None:
+        super().__init__()
+        rows, columns = self.block = block
+        experts, ffn = spec.num_experts, spec.intermediate_size
+        fp8 = torch.float8_e4m3fn
+        self.gate_up_proj = _stored(experts, 2 * ffn, hidden_size, dtype=fp8)
+        self.gate_up_scales = _stored(experts, 2 * ffn // rows, -(-hidden_size // columns), dtype=torch.float32)
+        self.down_proj = _stored(experts, hidden_size, ffn, dtype=fp8)
+        self.down_scales = _stored(experts, hidden_size // rows, -(-ffn // columns), dtype=torch.float32)
+
+    def of(self, expert: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """One expert's weights: gate and up [2 * ffn, hidden], down [hidden, ffn]."""
+        return (
+            unpack_fp8(self.gate_up_proj[expert], self.gate_up_scales[expert], self.block, dtype),
+            unpack_fp8(self.down_proj[expert], self.down_scales[expert], self.block, dtype),
+        )
+
+
+class Mxfp4Experts(nn.Module):
+    """The stacked weights of a layer's experts in MXFP4: two values a byte, a scale for each 32 of a row."""
+
+    def __init__(self, hidden_size: int, spec: MixtureSpec) -> None:
+        super().__init__()
+        experts, ffn = spec.num_experts, spec.intermediate_size
+        self.gate_up_proj = _stored(experts, 2 * ffn, hidden_size // 2, dtype=torch.uint8)
+        self.gate_up_scales = _stored(experts, 2 * ffn, hidden_size // MXFP4_GROUP, dtype=torch.uint8)
+        self.down_proj = _stored(experts, hidden_size, ffn // 2, dtype=torch.uint8)
+        self.down_scales = _stored(experts, hidden_size, ffn // MXFP4_GROUP, dtype=torch.uint8)
+
+    def of(self, expert: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """One expert's weights: gate and up [2 * ffn, hidden], down [hidden, ffn]."""
+        return (
+            unpack_mxfp4(self.gate_up_proj[expert], self.gate_up_scales[expert], dtype),
+            unpack_mxfp4(self.down_proj[expert], self.down_scales[expert], dtype),
+        )
+
+
+def _stored(*shape: int, dtype: torch.dtype) -> nn.Parameter:
+    # Parameters, so that they count as weights where memory is counted.
+    return nn.Parameter(torch.empty(*shape, dtype=dtype), requires_grad=False)
