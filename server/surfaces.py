@@ -5,10 +5,12 @@ Two at once would ask for the same place twice, and each would supersede the oth
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
+from server.documents.lines import to_line_feeds
 from server.documents.positions import Position, Range
 from server.menu import MenuAbilities, MenuSite, menu_item
 from server.protocol import STREAM, StreamedCompletionParams
@@ -41,11 +43,17 @@ def add_surface(server: DflashServer, surface: Surface, params: types.Initialize
 
 
 def _add_inline(server: DflashServer, params: types.InitializeParams) -> None:
+    # Neovim tells lines as the file ends them, but inserts a text as lines between `\n` alone: a `\r` would stand in
+    # them as a sign. Editors that keep line ends in their text want them as they are; VS Code takes both.
+    takes_line_feeds = params.client_info is not None and params.client_info.name == "Neovim"
+
     # Without options pygls does not advertise the feature.
     @server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
     async def inline_completion(params: types.InlineCompletionParams) -> types.InlineCompletionList | None:
         uri = params.text_document.uri
         results = await server.window.complete(uri, position_of(params.position), invoked=_is_invoked(params.context))
+        if takes_line_feeds:
+            results = [replace(result, text=to_line_feeds(result.text)) for result in results]
         return _inline_list(uri, results)
 
 
@@ -59,6 +67,7 @@ def _add_stream(server: DflashServer, params: types.InitializeParams) -> None:
             item = types.InlineCompletionItem(insertion.text, range=_lsp_range(insertion.range))
             value = {"items": [server.protocol._converter.unstructure(item)]}
             server.protocol.notify(types.PROGRESS, types.ProgressParams(token, value))
+            server.window.grown(growth)
 
         stream = GrowthStream(tell)
         try:

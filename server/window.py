@@ -201,6 +201,11 @@ class Window:
         for service in self._services:
             service.closed(document.uri)
 
+    def grown(self, growth: Growth) -> None:
+        """The client was told of a completion as far as it has grown."""
+        if self._service is not None:
+            self._service.grown(growth)
+
     def accepted(self, uri: str) -> None:
         """A completion was accepted. Only counted, and only here."""
         if self._service is not None:

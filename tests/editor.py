@@ -23,6 +23,7 @@ class Editor:
     """A client that remembers what the server told it."""
 
     def __init__(self) -> None:
+        self.name = "test-editor"
         self.client = LanguageClient("test-editor", "1")
         self.statuses: list[Any] = []
         self.messages: list[str] = []
@@ -46,6 +47,7 @@ class Editor:
                     workspace=types.WorkspaceClientCapabilities(configuration=self.has_configuration or None),
                 ),
                 process_id=os.getpid(),
+                client_info=types.ClientInfo(self.name),
                 workspace_folders=[types.WorkspaceFolder("file:///work", "work")],
                 initialization_options=options,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from engines import CANCELLED, count, nothing_runs, rounds_when_ended
 from server.completion.cache import CompletionCache
 from server.completion.generated import Generated
 from server.completion.pacing import FAST_S, LONGEST_S, Pacing
-from server.completion.request import Growth
+from server.completion.request import CompletionOptions, Growth
 from server.completion.result import CompletionResult
 from server.completion.service import CompletionService
 from server.completion.spot import Spot
@@ -33,6 +34,8 @@ ENTRIES: list[dict[str, object]] = [
     {"after": "short = ", "text": "[1, 2]", "delay_ms": 5},
     {"after": "short = [1, 2]", "text": "\nlong = [3]", "delay_ms": 5},
     {"after": "call", "text": "(one, two)", "delay_ms": 5},
+    {"after": "chain = ", "text": "one", "delay_ms": 5},
+    {"after": "chain = one", "text": ".two()", "delay_ms": 5},
     {"after": "first = ", "text": "1", "delay_ms": 5},
     {"after": "first = 1", "text": "".join(SUM), "chunks": SUM, "delay_ms": 20},
 ]
@@ -356,6 +359,61 @@ async def test_counts_tell_shown_accepted_typed_through_and_dismissed(service: C
     assert counts["accepted"] == 1 and counts["accepted_characters"] == len("[1, 2]") + 6
     assert counts["partly_accepted"] == counts["typed_through"] == counts["dismissed"] == 1
     assert counts["shown"] >= 3
+
+
+async def test_an_acceptance_counts_what_was_shown_by_then_and_its_rest_when_that_is_accepted(
+    service: CompletionService,
+) -> None:
+    typist = Typist(service, "def add(items):\n")
+    growths: list[Growth] = []
+    request = asyncio.create_task(service.complete(typist.document, typist.place, "a.py", on_growth=growths.append))
+    for _ in range(TRIES):
+        if growths and growths[-1].settled >= 12:
+            break
+        await asyncio.sleep(0.001)
+    seen = growths[-1]
+    service.grown(seen)
+    typist.type(seen.text)
+    service.acceptance.accepted(typist.document.uri)
+    counts = service.acceptance.to_json()["python"]
+    assert (counts["shown"], counts["accepted"], counts["dismissed"]) == (1, 1, 0)
+    assert counts["shown_characters"] == counts["accepted_characters"] == len(seen.text) < len(BODY)
+    rest = await typist.ask()
+    assert seen.text + rest.text == BODY and (await request).reason == "superseded"
+    typist.accept(rest)
+    service.acceptance.accepted(typist.document.uri)
+    counts = service.acceptance.to_json()["python"]
+    assert (counts["shown"], counts["accepted"], counts["dismissed"]) == (2, 2, 0)
+    assert counts["shown_characters"] == counts["accepted_characters"] == len(BODY)
+
+
+async def test_an_acceptance_told_after_the_next_completion_was_shown_is_counted_for_the_one_before(
+    service: CompletionService,
+) -> None:
+    typist = Typist(service, "chain = ")
+    result = await typist.ask()
+    typist.accept(result)
+    assert (await typist.ask()).text  # what comes next is shown before the acceptance is told
+    before = service.acceptance.to_json()["python"]["accepted_characters"]
+    service.acceptance.accepted(typist.document.uri)
+    counts = service.acceptance.to_json()["python"]
+    assert counts["accepted_characters"] - before == len(result.text) and counts["typed_through"] == 0
+
+
+async def test_what_was_accepted_and_undone_is_not_offered_again_by_itself(service: CompletionService) -> None:
+    typist = Typist(service, "short = ")
+    automatic = CompletionOptions(explicit=False)
+    ask = functools.partial(service.complete, typist.document, typist.place, "a.py", automatic)
+    result = await ask()
+    typist.accept(result)
+    end = typist.document.position(typist.place)
+    start = replace(end, character=8)
+    typist.document.apply([Change("", Range(start, end))])
+    typist.place = Place(0, 8)
+    service.edited(typist.document, [typist.place], "a.py")
+    undone = await ask()
+    assert (undone.text, undone.reason) == ("", "after an undo")
+    assert (await typist.ask()).text == result.text  # by hand it is
 
 
 async def test_two_windows_take_turns_by_round(profile: Profile, engine: EngineClient) -> None:

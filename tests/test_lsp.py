@@ -151,6 +151,16 @@ async def test_a_file_with_carriage_returns_gets_text_with_them(profile: Profile
         assert (await ours.complete(1, 4)).insert_text == "b = a\r\n    return b"
 
 
+async def test_neovim_which_inserts_lines_between_line_feeds_alone_gets_no_carriage_returns(profile: Profile) -> None:
+    def call_it_neovim(ours: Editor) -> None:
+        ours.name = "Neovim"
+
+    async with editor(options(profile), prepare=call_it_neovim) as ours:
+        await ours.until_state("ready")
+        ours.open("def two(a):\r\n    \r\n")
+        assert (await ours.complete(1, 4)).insert_text == "b = a\n    return b"
+
+
 async def test_a_superseded_request_is_answered_with_null(profile: Profile, engine: EngineClient) -> None:
     async with editor(options(profile)) as ours:
         await ours.until_state("ready")

@@ -44,6 +44,10 @@ class DocumentCompletion:
         """The generation that has not ended, if any."""
         return None if self._running is None or self._running.ended else self._running
 
+    def left(self, spot: Spot) -> Shown | None:
+        """What is left at a spot of what is shown; None when something else was typed."""
+        return None if self.shown is None else self.shown.typed_through(spot)
+
     def begin(self, generation: Generation) -> list[Generation]:
         """Make it the document's generation. Returns those before, which must have ended before it is sent."""
         self._abort_running()

@@ -15,6 +15,8 @@ from server.context.languages import Language
 from server.documents.document import Place
 from server.documents.edits import Edit
 
+# Why nothing is offered where text was just taken away: also nothing that was shown before.
+TAKEN_BACK = ("after a deletion", "after an undo")
 MOST_ON_THE_RIGHT = 60  # characters right of the cursor that are more than closers
 _ONLY_CLOSERS = re.compile(r"[\s)\]}>\"'`]*[:;,{]?\s*")
 _WORD_END, _WORD_START = re.compile(r"\w$"), re.compile(r"\w")
@@ -86,9 +88,9 @@ def _refusal(cursor: CursorText, place: Place, situation: Situation) -> str:
     edit = situation.last_edit
     if edit is not None and edit.end == place:
         if edit.kind == "deletion":
-            return "after a deletion"
+            return TAKEN_BACK[0]
         if edit.kind == "undo":
-            return "after an undo"
+            return TAKEN_BACK[1]
     before, after = cursor.line_before, cursor.line_after
     if _WORD_END.search(before) and _WORD_START.match(after):
         return "inside a word"

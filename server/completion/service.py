@@ -15,7 +15,7 @@ from server.completion.engine_link import EngineLink, LinkListener
 from server.completion.generation import Generation
 from server.completion.generations import Generations
 from server.completion.measuring import Pace
-from server.completion.offer import Offer, Situation, inside_line, offer_at
+from server.completion.offer import TAKEN_BACK, Offer, Situation, inside_line, offer_at
 from server.completion.request import CompletionOptions, Growth, Request
 from server.completion.result import SUPERSEDED, CompletionResult, Source
 from server.completion.self_test import kept_self_test, self_test, with_tested_format
@@ -132,20 +132,36 @@ class CompletionService:
         refusal = self._refusal(document, request.site.path)
         if refusal:
             return request.nothing(refusal)
-        left = state.shown.typed_through(request.site.spot) if state.shown is not None else None
+        offer = self._offer(document, request.site, request.options)
+        if offer.reason in TAKEN_BACK:
+            state.shown = None
+        left = state.left(request.site.spot)
         result = self._of_what_is_shown(left, request)
         if result is None:
             # What is shown stays shown as it is typed; only what is new is weighed.
-            offer = self._offer(document, request.site, request.options)
-            if offer.reason:
+            if offer.reason and not (left is not None and left.text and running is not None):
+                self._show(state, request)
                 return request.nothing(offer.reason)
             request.site = replace(request.site, single_line=bool(offer.single_line))
         result = result or self._of_the_cache(state, request, document)
         result = result or await self._of_the_engine(state, running, request, document)
         if result.finish != "cancelled":
-            state.shown = request.shown
-            self.acceptance.answered(document.uri, request.site.language.name, left, result.text)
+            self._show(state, request)
         return result
+
+    def grown(self, growth: Growth) -> None:
+        """A completion is shown as far as it has grown."""
+        site, state = growth.site, self._documents.get(growth.site.uri)
+        if state is None:
+            return
+        left, state.shown = state.left(site.spot), Shown(site.spot, growth.text, "cancelled", "", grows=True)
+        self.acceptance.showed(site.uri, site.language.name, left, growth.text)
+
+    def _show(self, state: DocumentCompletion, request: Request) -> None:
+        """What a request is answered with, if anything, is what its document shows now."""
+        left, state.shown = state.left(request.site.spot), request.shown
+        text = "" if request.shown is None else request.shown.text
+        self.acceptance.showed(request.site.uri, request.site.language.name, left, text)
 
     def _refusal(self, document: Document, path: str) -> str:
         """Why nothing may ever be offered in a document; "" when it may."""
@@ -209,6 +225,7 @@ class CompletionService:
     def edited(self, document: Document, places: list[Place], path: str) -> None:
         """The document has changed, and the cursor is probably at one of the places, the likeliest first."""
         self.submission.pacing.key()
+        self.acceptance.edited(document.uri)
         state = self._documents.get(document.uri)
         if state is not None and state.running is not None:
             state.edited([surroundings(document, place, path, self.prompts.limit).spot for place in places])
@@ -251,7 +268,7 @@ class CompletionService:
         await self.link.aclose()
 
     def _of_what_is_shown(self, left: Shown | None, request: Request) -> CompletionResult | None:
-        if left is None or not left.text or request.options.exact_stats:
+        if left is None or not left.text or left.grows or request.options.exact_stats:
             return None
         return request.answer_with(
             left.text, left.finish, left.reason, request.stopwatch.stats(self.link.health, "shown")

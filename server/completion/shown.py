@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from server.completion.result import Finish
 from server.completion.spot import Spot
@@ -10,12 +10,16 @@ from server.completion.spot import Spot
 
 @dataclass(frozen=True)
 class Shown:
-    """`text` (with `\\n` line ends) as it is shown at `spot`; finish and reason of the answer that brought it."""
+    """`text` (with `\\n` line ends) as it is shown at `spot`; finish and reason of the answer that brought it.
+
+    grows: it is no answer yet, and more may come.
+    """
 
     spot: Spot
     text: str
     finish: Finish
     reason: str
+    grows: bool = False
 
     def typed_through(self, spot: Spot) -> Shown | None:
         """What is left to show at a spot to which the user has typed or accepted a part of the text.
@@ -25,4 +29,4 @@ class Shown:
         typed = self.spot.typed_until(spot)
         if typed is None or not self.text.startswith(typed):
             return None
-        return Shown(spot, self.text[len(typed) :], self.finish, self.reason)
+        return replace(self, spot=spot, text=self.text[len(typed) :])

@@ -46,9 +46,10 @@ class EditHistory:
         self._edits.append(Edit(self._kind(removed, inserted), removed, inserted, place))
 
     def _kind(self, removed: str, inserted: str) -> EditKind:
+        # What goes or comes back as it came or went, in one piece longer than a key, was neither deleted nor typed.
+        in_one_piece = max(len(inserted), len(removed)) > 1
+        if in_one_piece and any(each.removed == inserted and each.inserted == removed for each in self._edits):
+            return "undo"
         if not inserted:
             return "deletion"
-        # Text that comes back as it went, in one piece longer than a key, was not typed again.
-        if len(inserted) > 1 and any(each.removed == inserted and each.inserted == removed for each in self._edits):
-            return "undo"
         return "replacement" if removed else "insertion"
