@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from editor import SERVER, TRIES, URI, editor, options
+from editor import SERVER, TRIES, URI, Editor, editor, options
 from engines import CANCELLED, count, nothing_runs, replay_profile, rounds_when_ended
 from lsprotocol import types
 from pygls.exceptions import JsonRpcRequestCancelled
