@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Windows
-from recording import AREA, slow_head
+from recording import AREA, GO_AREA, slow_head
 from world import World
 
 from neovim import Neovim
@@ -85,3 +85,52 @@ def test_line_ends_of_the_file_are_kept(native: Neovim, replay: World) -> None:
     native.wait_for("return width * height")
     native.wait_ghost("")
     assert native.saved(file).decode() == (HEAD + AREA + "\n").replace("\n", "\r\n")
+
+
+def test_tabs_wide_characters_and_latin1_are_accepted_as_they_are(native: Neovim, replay: World) -> None:
+    head = "func area(width, height int) int {\n"
+    file = replay.write("area.go", head)
+    edit(native, file)
+    native.command("set tabstop=4 shiftwidth=0")
+    native.type("Go")
+    native.wait(lambda: "return width * height" in native.ghost, "ghost text")
+    native.type("<Tab>")
+    native.wait_ghost("")
+    assert native.saved(file).decode() == head + GO_AREA + "\n"
+    file = replay.write("wide.py", 'print("😀漢字", )\n')
+    edit(native, file)
+    native.type("f)i")
+    native.wait_for('"größe 😀", 漢字')
+    native.type("<Tab>")
+    native.wait_ghost("")
+    assert native.saved(file).decode() == 'print("😀漢字", "größe 😀", 漢字)\n'
+    latin = ("# größe\n" + HEAD).encode("latin-1")
+    file = replay.write("latin.py", latin)
+    edit(native, file)
+    native.type("Go")
+    native.wait_ghost(SHOWN)
+    native.type("<Tab>")
+    native.wait_ghost("")
+    assert native.saved(file) == latin + (AREA + "\n").encode("latin-1")
+
+
+def test_accepting_right_after_typing_along_doubles_nothing(native: Neovim, replay: World) -> None:
+    native.type("Go")
+    native.wait_ghost(SHOWN)
+    native.type_slowly("if wi")
+    native.type("<Tab>")  # before Neovim asks again
+    native.wait_ghost("")
+    native.wait_for("return width * height")
+    native.escape()
+    assert native.ask("getline(2, '$')") == str(AREA.split("\n"))
+    native.type("u")
+    assert native.ask("getline(2, '$')") == "[]"
+
+
+def test_what_no_longer_fits_is_not_accepted(native: Neovim, replay: World) -> None:
+    native.type("Go")
+    native.wait_ghost(SHOWN)
+    native.type("x<Tab>")  # before Neovim asks again
+    native.watch(1.0)
+    native.escape()
+    assert native.ask("trim(getline(2))") == "'x'"

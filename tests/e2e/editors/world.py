@@ -47,6 +47,15 @@ class World:
         file.write_bytes(text.encode() if isinstance(text, str) else text)
         return file
 
+    @contextmanager
+    def recorded(self, after: str, text: str) -> Iterator[None]:
+        """Meanwhile the engine answers this text as well, which it reads when it is next asked."""
+        file = self.root / "recording.jsonl"
+        before = file.read_text(encoding="utf-8")
+        file.write_text(before + json.dumps({"after": after, "text": text, "chunks": [text]}) + "\n", encoding="utf-8")
+        yield
+        file.write_text(before, encoding="utf-8")
+
     def dflash(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the command line in this world."""
         environment = {**os.environ, **self.environment}
