@@ -38,9 +38,11 @@ def client_of(engine: ScriptedEngine, **more: Any) -> EngineClient:
     return EngineClient(Endpoint(engine.address, **{"dialect": engine.flavour, **more}), stall_s=stall_s)
 
 
-async def read(client: EngineClient, **more: Any) -> tuple[str, Any]:
+async def read(client: EngineClient, *, spelled: dict[int, str] | None = None, **more: Any) -> tuple[str, Any]:
+    """Text and summary; `spelled`: what token ids spell, where a tokenizer is there."""
     request = CompletionRequest(**{"prompt": IDS, "max_tokens": 64, **more})
-    async with client.stream(request) as stream:
+    text_of = (lambda ids: "".join(spelled[id] for id in ids)) if spelled else (lambda ids: "")
+    async with client.stream(request, text_of=text_of) as stream:
         return "".join([chunk.text async for chunk in stream]), stream.summary
 
 
@@ -98,6 +100,33 @@ async def test_a_stop_string_inside_a_chunk_ends_the_text_and_drops_the_tail() -
         client = client_of(engine)
         text, summary = await read(client, stop=("\n```",))
         assert (text, summary.finish) == ("a = 1", "stop")
+        await nothing_runs(engine)
+        await client.aclose()
+
+
+@pytest.mark.parametrize("flavour", ["sglang", "vllm"])
+@pytest.mark.parametrize("rounds", [["a = ", "1\nb", " = 2"], ["a = ", "1\nb = 2"]], ids=["apart", "together"])
+async def test_a_stop_token_inside_an_accepted_run_ends_the_text(flavour: Any, rounds: list[str]) -> None:
+    spelled = {1: "a", 2: " =", 3: " ", 4: "1\n", 0: "", 5: "b", 6: " = 2"}
+    ids = [[1, 2, 3], [4, 0, 5], [6]] if len(rounds) == 3 else [[1, 2, 3], [4, 0, 5, 6]]
+    async with scripted(flavour) as engine:
+        engine.default = Script(rounds=[*rounds, "never read"], ids=[*ids, [7]], round_s=0.01)
+        client = client_of(engine)
+        text, summary = await read(client, stop_token_ids=(0,), spelled=spelled)
+        assert (text, summary.finish) == ("a = 1\n", "stop")
+        # Without a tokenizer nobody can tell which of the chunk's text is behind the stop: none of it is shown.
+        text, summary = await read(client, stop_token_ids=(0,))
+        assert (text, summary.finish) == ("a = ", "stop")
+        await nothing_runs(engine)
+        await client.aclose()
+
+
+async def test_text_up_to_a_stop_token_at_the_end_of_a_run_is_kept() -> None:
+    async with scripted("vllm") as engine:
+        engine.default = Script(rounds=["a = ", "1\n", "b"], ids=[[1, 2, 3], [4, 0], [5]], round_s=0.01)
+        client = client_of(engine)
+        text, summary = await read(client, stop_token_ids=(0,))
+        assert (text, summary.finish) == ("a = 1\n", "stop")
         await nothing_runs(engine)
         await client.aclose()
 

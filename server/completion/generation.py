@@ -139,7 +139,7 @@ class Generation:
         if not self._urgent:
             request = replace(request, priority=WARM_UP)
         self._sent_at = time.monotonic()
-        async with client.stream(request, on_sent=self._read_surroundings) as stream:
+        async with client.stream(request, self._read_surroundings, self._prompts.text_of) as stream:
             self._stream = stream
             async for chunk in stream:
                 self._add(chunk)

@@ -33,7 +33,7 @@ from server.engine.protocol import (
 )
 from server.engine.retry import with_retries
 from server.engine.sse import EventParser
-from server.engine.tally import BUSY, Tally, one_line
+from server.engine.tally import BUSY, Tally, TextOf, one_line
 from server.engine.transport import CONNECT_S, open_connections
 
 __all__ = [
@@ -79,13 +79,19 @@ class EngineClient:
             await asyncio.wait(self._aborting, timeout=CONNECT_S)
         await self._http.aclose()
 
-    def stream(self, request: CompletionRequest, on_sent: Callable[[], None] = lambda: None) -> CompletionStream:
+    def stream(
+        self,
+        request: CompletionRequest,
+        on_sent: Callable[[], None] = lambda: None,
+        text_of: TextOf = lambda ids: "",
+    ) -> CompletionStream:
         """A completion: `async with client.stream(request) as stream`, then `async for chunk in stream`.
 
         Entering sends it. EngineUnavailable, EngineLoading, BadRequest or EngineError say in one line why
-        there is no answer. on_sent: called when the engine has the request and is at work on it.
+        there is no answer. on_sent: called when the engine has the request and is at work on it. text_of: what the
+        target's token ids spell, to end the text at a stop token that another engine runs past.
         """
-        return CompletionStream(self, request, on_sent)
+        return CompletionStream(self, request, on_sent, text_of)
 
     async def health(self) -> EngineHealth:
         """The engine's state. An engine that is not ours is ready when it lists its models."""
@@ -164,7 +170,12 @@ class EngineClient:
             self.unavailable(error)
 
     async def send(
-        self, request: CompletionRequest, request_id: str, running: Callable[[bool], None], on_sent: Callable[[], None]
+        self,
+        request: CompletionRequest,
+        request_id: str,
+        running: Callable[[bool], None],
+        on_sent: Callable[[], None],
+        text_of: TextOf,
     ) -> tuple[httpx.Response, Tally]:
         """Post a completion and wait for the answer's head; the stream closes it.
 
@@ -175,7 +186,8 @@ class EngineClient:
 
         async def ask() -> tuple[httpx.Response, Tally]:
             path, body = write_request(request, self.endpoint.dialect, model, request_id, as_chat=self._as_chat)
-            tally = Tally(stop_strings(request, as_chat=self._as_chat), request.joint)
+            stop = stop_strings(request, as_chat=self._as_chat)
+            tally = Tally(stop, request.joint, request.stop_token_ids, text_of)
             running(True)
             try:
                 return await self._post(path, body, on_sent), tally
@@ -247,10 +259,13 @@ class CompletionStream:
     connection, which cancels the request at the engine.
     """
 
-    def __init__(self, client: EngineClient, request: CompletionRequest, on_sent: Callable[[], None]) -> None:
+    def __init__(
+        self, client: EngineClient, request: CompletionRequest, on_sent: Callable[[], None], text_of: TextOf
+    ) -> None:
         self._client = client
         self._request = request
         self._on_sent = on_sent
+        self._text_of = text_of
         self._response: httpx.Response | None = None
         self._chunks: AsyncGenerator[CompletionChunk] | None = None
         self._tally = Tally()
@@ -263,7 +278,7 @@ class CompletionStream:
         self.request_id = secrets.token_hex(16)
         try:
             self._response, self._tally = await self._client.send(
-                self._request, self.request_id, self._note_running, self._on_sent
+                self._request, self.request_id, self._note_running, self._on_sent, self._text_of
             )
         except asyncio.CancelledError:
             self._give_up()

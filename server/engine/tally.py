@@ -1,13 +1,13 @@
 """What the chunks of one stream add up to: text that may be shown, and the completion's numbers.
 
 An engine of ours says all of it. Others are read as far as they tell: a chunk may carry several tokens, cut a
-surrogate pair in two, or run past a stop string.
+surrogate pair in two, or run past a stop string or a stop token.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from server.engine.dialects import Telling, read_choice, read_telling
@@ -15,12 +15,23 @@ from server.engine.protocol import CompletionChunk, CompletionSummary, EngineBus
 from server.engine.text_assembly import TextAssembly
 
 BUSY = (429, 502, 503, 504)
+TextOf = Callable[[Sequence[int]], str]
 
 
 class Tally:
-    """One stream's. `stop`: texts at which to end it, where the engine may run past them; `joint`: to be left out."""
+    """One stream's.
 
-    def __init__(self, stop: tuple[str, ...] = (), joint: str = "") -> None:
+    stop, stop_ids: texts and tokens at which to end it, where the engine may run past them; joint: to be left out.
+    text_of: what token ids spell, "" where that is not known.
+    """
+
+    def __init__(
+        self,
+        stop: tuple[str, ...] = (),
+        joint: str = "",
+        stop_ids: Sequence[int] = (),
+        text_of: TextOf = lambda ids: "",
+    ) -> None:
         self._begun = time.monotonic()
         self._first: float | None = None
         self._last = self._begun
@@ -32,12 +43,17 @@ class Tally:
         self._telling = Telling()
         self._assembly = TextAssembly(stop)
         self._joint = joint
+        self._stop_ids = frozenset(stop_ids)
+        self._text_of = text_of
+        self._ids: list[int] = []  # all that came, up to a stop token
+        self._raw = ""  # the text that came with them
+        self._at_stop_token = False
         self._half = ""  # the first half of a surrogate pair
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop string was found: what comes after it is not wanted."""
-        return self._assembly.stopped
+        """Whether a stop string or a stop token was found: what comes after it is not wanted."""
+        return self._assembly.stopped or self._at_stop_token
 
     @property
     def tokens(self) -> int:
@@ -56,7 +72,7 @@ class Tally:
                 raise TypeError
             self._usage, self._finish = usage, finish or self._finish
             self._telling = read_telling(event) or self._telling
-            text = self._certain(text)
+            text = self._certain(self._before_stop_token(text, ids))
             if "finish" in extension:
                 self._extension = extension
                 text += self._rest()
@@ -68,6 +84,25 @@ class Tally:
             return CompletionChunk(text, int(extension.get("accepted", 0)), int(extension.get("drafted", 0)), ids)
         except (AttributeError, TypeError, ValueError, IndexError, KeyError) as error:
             raise EngineError("the engine's answer has another shape than a completion chunk") from error
+
+    def _before_stop_token(self, text: str, ids: Sequence[int]) -> str:
+        """The text of a chunk up to a stop token among its ids.
+
+        A round may accept a stop token and more behind it. Where the text cannot be told apart, all of the chunk is
+        left out rather than something shown that the target would not have written.
+        """
+        if self._at_stop_token:
+            return ""
+        place = next((place for place, id in enumerate(ids) if id in self._stop_ids), None)
+        self._ids += ids[:place]
+        if place is None:
+            self._raw += text
+            return text
+        self._at_stop_token = True
+        whole = self._text_of(self._ids)
+        if whole and whole.startswith(self._raw):
+            return whole[len(self._raw) :]
+        return text if place == len(ids) - 1 else ""
 
     def rest(self) -> CompletionChunk | None:
         """Text that was held back, once the stream has ended."""

@@ -28,6 +28,10 @@ def test_a_real_pair_grows_and_is_accepted(version: str) -> None:
             shown = nvim.ghost
             assert all(later.startswith(earlier) for earlier, later in pairwise(seen)), seen
             nvim.save_picture(PICTURES / "neovim-embedded.svg")
+            nvim.type("<M-]>")
+            nvim.wait(lambda: nvim.ghost not in ("", shown), "another text", 60)
+            nvim.type("<M-[>")
+            nvim.wait_ghost(shown)
             nvim.type("<Tab>")
             nvim.wait_ghost("")
             nvim.escape()
