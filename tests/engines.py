@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from server.engine.client import EngineClient
+from server.engine.client import CompletionRequest, EngineClient
 from server.engine.launcher import ensure_engine, stop_engine
 from server.profiles import Profile, load_profile
 
@@ -98,6 +98,26 @@ async def nothing_runs(client: EngineClient) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("a request still runs")
+
+
+async def cancel_many(client: EngineClient, request: CompletionRequest, number: int, *, read_every: int = 3) -> None:
+    """Ask and give up so often, 20 at a time: while it waits, before it was sent, some in the middle of the stream."""
+    gate = asyncio.Semaphore(20)
+
+    async def one(turn: int) -> None:
+        async def reading() -> None:
+            async with client.stream(request) as stream:
+                async for _ in stream:
+                    if turn % read_every == 0:
+                        break
+
+        async with gate:
+            task = asyncio.ensure_future(reading())
+            await asyncio.wait({task}, timeout=None if turn % read_every == 0 else (0.03, 0)[turn % 2])
+            task.cancel()
+            await asyncio.wait({task})
+
+    await asyncio.gather(*map(one, range(number)))
 
 
 def wait_for_end(pid: int) -> None:

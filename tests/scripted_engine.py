@@ -1,7 +1,8 @@
 """A scripted server, no engine: it answers in the documented formats of SGLang and vLLM, with faults on demand.
 
 Written from SGLang 0.5.23's and vLLM's sources (see server/engine/dialects.py), since neither runs without a GPU.
-What a real one does under load, it cannot show.
+What a real one does under load, it cannot show. `python -m tests.scripted_engine FLAVOUR` serves long completions as a
+process of its own, prints its address, and tells at /scripted what it has seen.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import struct
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -74,6 +76,12 @@ class ScriptedEngine:
         if self._server is not None:
             self._server.close()
 
+    def seen(self) -> dict[str, Any]:
+        """How many completions run and ran at once, and by their names which were asked for and which aborted."""
+        asked = [body.get("rid") or body.get("request_id") for body in self.bodies]
+        counts = {"running": self.running, "most_running": self.most_running}
+        return {**counts, "asked": asked, "aborted": self.aborted}
+
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         try:
@@ -105,6 +113,8 @@ class ScriptedEngine:
             return await self._completion(json.loads(body), path, script, reader, writer)
         elif path == "/v1/models":
             await _whole(writer, 200, {"object": "list", "data": [{"id": "mimo", "owned_by": self.flavour}]})
+        elif path == "/scripted":
+            await _whole(writer, 200, self.seen())
         elif path == "/metrics" and self.metrics:
             await _whole(writer, 200, self.metrics.encode())
         elif path == "/abort_request" and method == "POST" and self.flavour == "sglang":
@@ -250,8 +260,19 @@ async def _whole(
     await writer.drain()
 
 
+async def _serve(flavour: Literal["sglang", "vllm", "openai"]) -> None:
+    async with scripted(flavour) as engine:
+        engine.default = Script(rounds=["x "] * 60, round_s=0.02)
+        print(engine.address, flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until whoever started it leaves
+
+
 def _reset(writer: asyncio.StreamWriter) -> bool:
     """End the connection with a reset instead of an orderly end."""
     writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
     writer.close()
     return False
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(sys.argv[1]))  # type: ignore[arg-type]

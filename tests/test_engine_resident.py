@@ -18,7 +18,7 @@ from typing import Any, cast
 import httpx
 import pytest
 from core.tiny import draft_config, write_draft
-from engines import CANCELLED, count, engine, nothing_runs, own_directories, rounds_when_ended, stop
+from engines import CANCELLED, cancel_many, count, engine, nothing_runs, own_directories, rounds_when_ended, stop
 
 from dflash_core import Engine, Generation, GenerationRequest, Step
 from server.context.tokenizer import PromptTokenizer
@@ -230,6 +230,15 @@ async def test_a_client_that_leaves_stops_the_model_within_one_round(
     after = await count(client, "dflash_rounds_total")
     assert after - seen <= 1
     assert after - before < 200
+
+
+async def test_of_a_thousand_cancelled_requests_none_runs_on(client: EngineClient) -> None:
+    before = text_of((await complete(client, CODE))[0])
+    cancelled = await count(client, CANCELLED)
+    await cancel_many(client, CompletionRequest(prompt=CODE, max_tokens=64), 1000, read_every=20)
+    await nothing_runs(client)
+    assert await count(client, CANCELLED) - cancelled > 300
+    assert text_of((await complete(client, CODE))[0]) == before
 
 
 async def test_an_urgent_request_overtakes_a_speculative_one(client: EngineClient) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+from pathlib import Path
 from typing import Any, get_args
 
+import httpx
 import pytest
 
 from server.engine import left_behind, retry
@@ -21,6 +24,7 @@ from server.engine.client import (
 )
 from server.engine.left_behind import MOST, LeftBehind
 from server.engine.protocol import Chat
+from tests.engines import cancel_many
 from tests.scripted_engine import Phase, Script, ScriptedEngine, scripted
 
 IDS = [1, 2, 3]
@@ -301,34 +305,34 @@ async def test_cancelling_a_stream_leaves_a_summary_of_what_came() -> None:
 
 @pytest.mark.parametrize("flavour", ["sglang", "vllm"])
 async def test_of_a_thousand_cancelled_requests_none_runs_on(flavour: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the scripted server in a process of its own; tests/test_engine_resident.py has our own engine."""
     # The ledger would, rightly, let only a few through at a time.
     monkeypatch.setattr(left_behind, "MOST", 10**6)
-    async with scripted(flavour) as engine:
-        engine.default = Script(rounds=["x "] * 60, round_s=0.02)
-        client = client_of(engine, model="mimo")
-        gate = asyncio.Semaphore(20)
-
-        async def one(number: int) -> None:
-            async def reading() -> None:
-                async with client.stream(CompletionRequest(prompt=IDS, max_tokens=64)) as stream:
-                    async for _ in stream:
-                        if number % 3 == 0:
-                            break
-
-            async with gate:
-                task = asyncio.ensure_future(reading())
-                # In the middle of the stream, while it waits, and perhaps before it was sent.
-                await asyncio.wait({task}, timeout=(None, 0.03, 0)[number % 3])
-                task.cancel()
-                await asyncio.wait({task})
-
-        await asyncio.gather(*map(one, range(1000)))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.scripted_engine", flavour),
+        cwd=Path(__file__).parents[1],
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None and process.stdin is not None
+    address = (await process.stdout.readline()).decode().strip()
+    client = EngineClient(Endpoint(address, dialect=flavour, model="mimo"))
+    try:
+        await cancel_many(client, CompletionRequest(prompt=IDS, max_tokens=64), 1000)
         await client.aclose()
-        await nothing_runs(engine)
-        assert engine.most_running > 1
-        assert client.left_behind.cancelled >= len(engine.bodies) > 300
+        async with httpx.AsyncClient(base_url=address, trust_env=False) as http:
+            for _ in range(500):
+                seen = (await http.get("/scripted")).json()
+                if seen["running"] == 0:
+                    break
+                await asyncio.sleep(0.01)
+        assert seen["running"] == 0 and seen["most_running"] > 1
+        assert client.left_behind.cancelled >= len(seen["asked"]) > 300
         if flavour == "sglang":
-            assert {body["rid"] for body in engine.bodies} <= set(engine.aborted)
+            assert set(seen["asked"]) <= set(seen["aborted"])
+    finally:
+        process.stdin.close()
+        await process.wait()
 
 
 async def test_an_engine_that_misses_every_abort_has_few_left_behind() -> None:

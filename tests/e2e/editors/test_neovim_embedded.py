@@ -9,6 +9,7 @@ from world import PICTURES, world
 from neovim import Neovim, install_package, neovims, options
 
 TEXT = '"""Areas."""\n\n\ndef rectangle_area(width, height):\n    """The area of a rectangle."""\n'
+FRUITS = "# A list of fruits that grow in summer:\nfruits = "
 
 
 def test_a_real_pair_grows_and_is_accepted(version: str) -> None:
@@ -28,14 +29,26 @@ def test_a_real_pair_grows_and_is_accepted(version: str) -> None:
             shown = nvim.ghost
             assert all(later.startswith(earlier) for earlier, later in pairwise(seen)), seen
             nvim.save_picture(PICTURES / "neovim-embedded.svg")
-            nvim.type("<M-]>")
-            nvim.wait(lambda: nvim.ghost not in ("", shown), "another text", 60)
-            nvim.type("<M-[>")
-            nvim.wait_ghost(shown)
             nvim.type("<Tab>")
             nvim.wait_ghost("")
             nvim.escape()
             assert nvim.ask("join(getline(6, '$'), '|')").strip("'").strip() == shown.strip().replace("\n", "|")
             assert nvim.messages() == ""
+            file = here.write("fruits.py", FRUITS)
+            nvim.command(f"edit! {file}")
+            nvim.type("GA[")
+            nvim.wait(lambda: nvim.ghost, "ghost text of a model", 60)
+            nvim.wait(nvim.is_settled, "a whole completion", 60)
+            first = nvim.ghost
+            nvim.type("<M-]>")
+            nvim.wait(lambda: nvim.ghost not in ("", first), "a sampled text", 60)
+            second = nvim.ghost
+            nvim.type("<M-[>")
+            nvim.wait_ghost(first)
+            nvim.type("<M-]>")
+            nvim.wait_ghost(second)
+            nvim.type("<Tab>")
+            nvim.wait_ghost("")
+            assert nvim.saved(file).decode().rstrip("\n") == f"{FRUITS}[{second}"
         finally:
             nvim.close()
