@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dflash_core.layers.attention import masked_attention
+from dflash_core.layers.attention import folded_mask, masked_attention
 from dflash_core.specs import LayerSpec
 
 _BUCKET = 64
@@ -61,28 +61,40 @@ class KVCache:
 class CachedAttention:
     """`Attend` over a KVCache: writes the new rows at their positions, then lets them see what their mask allows.
 
+    least_rows: fewer queries are computed as so many, so that the product's shape, and with it the order of its sums,
+    is the same for all of them.
+
     positions: [N, T], ascending; `end` is one past the highest position of the batch (known to the host).
     A causal row sees positions up to its own. A row of a non-causal layer sees every position up to the last of its
     batch row, which is the end of its block. A window hides what is `window` or more positions away.
     """
 
-    def __init__(self, cache: KVCache, positions: Tensor, end: int) -> None:
+    def __init__(self, cache: KVCache, positions: Tensor, end: int, least_rows: int = 1) -> None:
         self.cache = cache
         self.positions = positions
+        self._lacking = max(0, least_rows - positions.shape[1])
         self.live = min(-(-end // _BUCKET) * _BUCKET, cache.capacity)
-        self._masks: dict[tuple[bool, int | None], Tensor] = {}
+        self._masks: dict[tuple[bool, int | None, int], Tensor] = {}
 
     def __call__(self, layer: int, spec: LayerSpec, sinks: Tensor | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         self.cache.write(layer, self.positions, k, v)
         keys, values = self.cache.read(layer, self.live)
-        return masked_attention(q, keys, values, self._mask(spec.causal, spec.window), sinks)
+        mask = self._mask(spec, q.dtype)
+        if not self._lacking:
+            return masked_attention(q, keys, values, mask, sinks)
+        q = torch.cat([q, q[:, -1:].expand(-1, self._lacking, -1, -1)], dim=1)
+        return masked_attention(q, keys, values, mask, sinks)[:, : -self._lacking]
 
-    def _mask(self, causal: bool, window: int | None) -> Tensor:
-        if (causal, window) not in self._masks:
+    def _mask(self, spec: LayerSpec, dtype: torch.dtype) -> Tensor:
+        """Made once a pass for all layers alike: it costs a tenth of a layer's attention of few rows."""
+        causal, window, group = kind = (spec.causal, spec.window, spec.num_heads // spec.num_kv_heads)
+        if kind not in self._masks:
             queries = self.positions[:, :, None]
+            if self._lacking:
+                queries = torch.cat([queries, queries[:, -1:].expand(-1, self._lacking, -1)], dim=1)
             keys = torch.arange(self.live, device=self.positions.device)[None, None]
             mask = keys <= (queries if causal else queries[:, -1:].expand_as(queries))  # [N, T, live]
             if window is not None:
                 mask &= (queries - keys).abs() < window
-            self._masks[causal, window] = mask
-        return self._masks[causal, window]
+            self._masks[kind] = folded_mask(mask, group, dtype)
+        return self._masks[kind]

@@ -13,6 +13,7 @@ from dflash_core.draft import Draft
 from dflash_core.errors import RequestError
 from dflash_core.generic_target import GenericCache, GenericTarget
 from dflash_core.kv_cache import CachedAttention, KVCache
+from dflash_core.layers.packed_linear import is_packed
 from dflash_core.target import Target
 
 _WORTH_COPYING = 32
@@ -37,6 +38,8 @@ class Session:
             if isinstance(target, GenericTarget)
             else KVCache(target.spec.layers, 1, room, target.device, target.dtype)
         )
+        # Packed products round activations: unlike in fp32, what differs in a last bit would differ in the text.
+        self._least_rows = draft.spec.block_size if draft and is_packed(target) else 1
         self.draft_cache = KVCache(draft.spec.layers, 1, room, target.device, target.dtype) if draft else None
         self.id: str | None = None
         self.busy = False
@@ -58,7 +61,7 @@ class Session:
     def target_attention(self, positions: Tensor) -> CachedAttention | GenericCache:
         if isinstance(self.target_cache, GenericCache):
             return self.target_cache
-        return CachedAttention(self.target_cache, positions, self.length + positions.shape[1])
+        return CachedAttention(self.target_cache, positions, self.length + positions.shape[1], self._least_rows)
 
     def draft_attention(self, positions: Tensor) -> CachedAttention:
         assert self.draft_cache is not None

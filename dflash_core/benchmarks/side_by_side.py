@@ -171,11 +171,16 @@ def _draft_ms(engine: Engine, prompt: Sequence[int]) -> float:
 
 
 def _bytes(module: nn.Module) -> int:
-    """Weights that one pass reads: all of them, but of an embedding that is no head only a row."""
-    return sum(p.nbytes for name, p in module.named_parameters() if name != "embed_tokens") + (
+    """Weights that one pass of few rows reads: all of them, but of an embedding that is no head only a row."""
+    unread = ("embed_tokens", "lm_head.whole", ".numbers", ".offsets")  # but the first: beside packed weights
+    return sum(p.nbytes for name, p in module.named_parameters() if not name.endswith(unread)) + (
         module.embed_tokens.nbytes if isinstance(module, Target) and module.lm_head is None else 0
     )
 
 
 def _head_bytes(target: Target) -> int:
-    return target.embed_tokens.nbytes if target.lm_head is None else sum(p.nbytes for p in target.lm_head.parameters())
+    return (
+        target.embed_tokens.nbytes
+        if target.lm_head is None
+        else _bytes(getattr(target.lm_head, "packed", target.lm_head))
+    )

@@ -53,7 +53,7 @@ class Attention(nn.Module):
 
 
 def masked_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, sinks: Tensor | None = None) -> Tensor:
-    """Attention of T query rows over S keys under a boolean mask (True: seen).
+    """Attention of T query rows over S keys under a boolean mask (True: seen), or one that `folded_mask` made of it.
 
     q: [N, T, heads, head_dim]; k: [N, S, kv_heads, head_dim]; v: [N, S, kv_heads, value_dim]; mask: [N, T, S];
     sinks: [heads]. Returns [N, T, heads, value_dim].
@@ -68,13 +68,20 @@ def masked_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, sinks: Tenso
         .reshape(n, kv_heads, group * rows, head_dim)
     )
     k, v = k.transpose(1, 2), v.transpose(1, 2)
-    mask = mask[:, None].repeat(1, 1, group, 1)  # [N, 1, group * T, S]
+    if mask.dtype == torch.bool:
+        mask = folded_mask(mask, group, q.dtype)
     if sinks is None:
         out = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     else:
         scores = (q @ k.transpose(-1, -2)).float() * head_dim**-0.5
-        scores = scores.masked_fill(~mask, float("-inf"))
+        scores = scores + mask
         sink = sinks.float().view(1, kv_heads, group, 1).repeat_interleave(rows, dim=2).expand(n, -1, -1, -1)
         out = torch.cat([scores, sink], dim=-1).softmax(dim=-1)[..., :-1].to(v.dtype) @ v
     out = out.reshape(n, kv_heads, group, rows, v.shape[-1]).permute(0, 3, 1, 2, 4)
     return out.reshape(n, rows, heads, v.shape[-1])
+
+
+def folded_mask(mask: Tensor, group: int, dtype: torch.dtype) -> Tensor:
+    """A boolean mask [N, T, S] as what is added to the scores of heads folded into rows: [N, 1, group * T, S]."""
+    added = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
+    return added[:, None].repeat(1, 1, group, 1)
