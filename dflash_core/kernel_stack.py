@@ -15,13 +15,16 @@ from dflash_core.kernels.block_attention import Scratch, block_attention
 from dflash_core.kernels.heads import place_heads
 from dflash_core.kernels.many_rows import chunk_attention, gate, rms_norm
 from dflash_core.kernels.mixture import Routing, mix, route
-from dflash_core.kernels.skinny_linear import HalfNormed, column_tiles, skinny_linear
+from dflash_core.kernels.skinny_linear import BlockScales, HalfNormed, column_tiles, skinny_linear
+from dflash_core.kernels.unpack import unpack_fp8
 from dflash_core.kernels.verification import embed
 from dflash_core.layers.attention import Attention
 from dflash_core.layers.decoder_layer import DecoderLayer, DecoderLayers
+from dflash_core.layers.linear import Linear
 from dflash_core.layers.moe import Mixture
 from dflash_core.layers.rms_norm import RMSNorm
 from dflash_core.layers.rotary_embedding import RotaryEmbedding
+from dflash_core.layers.stored_weights import Fp8Linear
 from dflash_core.specs import LayerSpec
 from dflash_core.target import Target
 
@@ -63,7 +66,13 @@ class Stack:
         self._gated = room(max(spec.intermediate_size for spec in specs))
         mixtures = [spec.mixture for spec in specs if spec.mixture]
         pairs = max((spec.experts_per_row for spec in mixtures), default=0)
-        self._logits = room(max((spec.num_experts for spec in mixtures), default=0))
+        experts = max((spec.num_experts for spec in mixtures), default=0)
+        # A sigmoid router scores in fp32.
+        scored = torch.float32 if any(spec.router == "sigmoid" for spec in mixtures) else dtype
+        self._logits = torch.zeros(CHUNKS[-1], experts, dtype=scored, device=device)
+        # Where a weight in FP8 is unpacked for the library's products.
+        stored = [m.weight.numel() for m in layers.modules() if isinstance(m, Fp8Linear)]
+        self._unpacked = torch.zeros(max(stored, default=0), dtype=dtype, device=device)
         self._expert_gated = room(max((spec.experts_per_row * spec.intermediate_size for spec in mixtures), default=0))
         self._parts = room(pairs * hidden)
         self.routing = Routing.empty(CHUNKS[-1], mixtures[0], device) if mixtures else None
@@ -98,7 +107,9 @@ class Stack:
         """At most MOST_ROWS rows through one layer, in place."""
         spec, attention, x, normed = layer.spec, layer.self_attn, self.rows(rows), self.normed(rows)
         qkv, queries, seen = self._heads(spec, rows)
-        skinny_linear(normed, attention.qkv_proj.weight, qkv, bias=attention.qkv_proj.bias)
+        skinny_linear(
+            normed, attention.qkv_proj.weight, qkv, bias=attention.qkv_proj.bias, scales=_scales(attention.qkv_proj)
+        )
         place_heads(qkv, queries, spec, _norms(attention), self.rotary(spec), self.addresses, layer.index, state, count)
         block_attention(
             queries,
@@ -114,14 +125,16 @@ class Stack:
             self._block_size,
         )
         after_attention = (layer.post_attention_layernorm.weight, normed)
-        skinny_linear(seen, attention.o_proj.weight, x, residual=x, followed_by=after_attention)
+        output = attention.o_proj
+        skinny_linear(seen, output.weight, x, residual=x, followed_by=after_attention, scales=_scales(output))
         after_mlp = (self._following[layer.index], normed)
         if isinstance(layer.mlp, Mixture):
             self._mix(layer.mlp, x, normed, count, tap, after_mlp)
             return
         gated = _part(self._gated, rows, spec.intermediate_size)
-        skinny_linear(normed, layer.mlp.gate_up_proj.weight, gated, gated=True)
-        skinny_linear(gated, layer.mlp.down_proj.weight, x, residual=x, tap=tap, followed_by=after_mlp)
+        gate_up, down = layer.mlp.gate_up_proj, layer.mlp.down_proj
+        skinny_linear(normed, gate_up.weight, gated, gated=True, scales=_scales(gate_up))
+        skinny_linear(gated, down.weight, x, residual=x, tap=tap, followed_by=after_mlp, scales=_scales(down))
 
     def many(self, layer: DecoderLayer, rows: int, state: Tensor, count: Tensor) -> None:
         """A chunk of a prompt through one layer, in place: products by the library, the rest by kernels."""
@@ -132,22 +145,31 @@ class Stack:
             _part(self._gated, rows, spec.intermediate_size),
         )
         rms_norm(x, layer.input_layernorm.weight, normed, spec.rms_norm_eps)
-        torch.mm(normed, attention.qkv_proj.weight.T, out=qkv)
+        torch.mm(normed, self._plain(attention.qkv_proj).T, out=qkv)
         if attention.qkv_proj.bias is not None:
             qkv += attention.qkv_proj.bias
         norms = _norms(attention)
         place_heads(qkv, queries, spec, norms, self.rotary(spec), self.addresses, layer.index, state, count)
         chunk_attention(queries, seen, spec, attention.sinks, self.addresses, layer.index, state, count)
-        x.addmm_(seen, attention.o_proj.weight.T)
+        x.addmm_(seen, self._plain(attention.o_proj).T)
         rms_norm(x, layer.post_attention_layernorm.weight, normed, spec.rms_norm_eps)
         if isinstance(layer.mlp, Mixture):
             self._mix(layer.mlp, x, normed, count)
             return
         gate_up = _part(self._gate_up, rows, 2 * spec.intermediate_size)
         gated = _part(self._gated, rows, spec.intermediate_size)
-        torch.mm(normed, layer.mlp.gate_up_proj.weight.T, out=gate_up)
+        torch.mm(normed, self._plain(layer.mlp.gate_up_proj).T, out=gate_up)
         gate(gate_up, gated)
-        x.addmm_(gated, layer.mlp.down_proj.weight.T)
+        x.addmm_(gated, self._plain(layer.mlp.down_proj).T)
+
+    def _plain(self, linear: Linear | Fp8Linear) -> Tensor:
+        """A weight as the library multiplies with it, until the next one is asked for."""
+        scales = _scales(linear)
+        if scales is None:
+            return linear.weight
+        unpacked = self._unpacked[: linear.weight.numel()].view(linear.weight.shape)
+        unpack_fp8(linear.weight, scales, unpacked)
+        return unpacked
 
     def _mix(
         self,
@@ -164,12 +186,12 @@ class Stack:
         if isinstance(normed, HalfNormed):
             skinny_linear(normed, mixture.gate.weight, logits)
         else:
-            torch.mm(normed, mixture.gate.weight.T, out=logits)
+            torch.mm(normed.to(logits.dtype), mixture.gate.weight.T, out=logits)
         assert self.routing is not None
         routing = self.routing.first(pairs)
-        route(logits, count, spec, routing)
+        route(logits, count, spec, routing, mixture.choice_bias)
         mix(
-            x, normed, mixture.experts.gate_up_proj, mixture.experts.down_proj, routing, spec,
+            x, normed, mixture.experts, routing, spec,
             _part(self._expert_gated, pairs, spec.intermediate_size), _part(self._parts, pairs, x.shape[1]),
             tap, followed_by,
         )  # fmt: skip
@@ -236,6 +258,10 @@ def rotary_tables(rotary: RotaryEmbedding, positions: int, device: torch.device)
 def _norms(attention: Attention) -> tuple[Tensor, Tensor] | None:
     q, k = attention.q_norm, attention.k_norm
     return (q.weight, k.weight) if isinstance(q, RMSNorm) and isinstance(k, RMSNorm) else None
+
+
+def _scales(linear: Linear | Fp8Linear) -> BlockScales | None:
+    return BlockScales(linear.scales, *linear.block) if isinstance(linear, Fp8Linear) else None
 
 
 def _part(buffer: Tensor, rows: int, channels: int) -> Tensor:

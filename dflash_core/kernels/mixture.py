@@ -6,6 +6,7 @@ one expert's pairs, so nothing about the routing is known to the host and the wh
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 from dflash_core.kernels import MOST_ROWS
 from dflash_core.kernels.launch import begin, launch_options
 from dflash_core.kernels.skinny_linear import HalfNormed
+from dflash_core.layers.moe import Experts
+from dflash_core.layers.stored_weights import MXFP4_GROUP, Fp8Experts, Mxfp4Experts
 from dflash_core.specs import MixtureSpec
 
 
@@ -44,31 +47,39 @@ class Routing(NamedTuple):
 
 @triton.jit
 def _pick(
-    logits, count, ids, weights, EXPERTS: tl.constexpr, PICKED: tl.constexpr, NORMALIZED: tl.constexpr,
-    BLOCK: tl.constexpr, PDL: tl.constexpr,
+    logits, bias, count, ids, weights, scale, EXPERTS: tl.constexpr, PICKED: tl.constexpr, NORMALIZED: tl.constexpr,
+    SIGMOID: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     begin(PDL)
     row = tl.program_id(0)
     e = tl.arange(0, BLOCK)
     scores = tl.load(logits + row * EXPERTS + e, mask=e < EXPERTS, other=float("-inf")).to(tl.float32)
-    shares = tl.exp(scores - tl.max(scores, axis=0))
-    shares = shares / tl.sum(shares, axis=0)
-    left = tl.where(e < EXPERTS, shares, -1.0)
+    if SIGMOID:
+        shares = 1.0 / (1.0 + tl.exp(-scores))
+        choice = shares + tl.load(bias + e, mask=e < EXPERTS, other=0.0)
+    else:
+        shares = tl.exp(scores - tl.max(scores, axis=0))
+        shares = shares / tl.sum(shares, axis=0)
+        choice = shares
+    choice = tl.where(e < EXPERTS, choice, float("-inf"))
     real = row < tl.load(count)
+    left = choice
     total = 0.0
     for _ in tl.static_range(PICKED):
-        value, at = tl.max(left, axis=0, return_indices=True)
-        total += value
-        left = tl.where(e == at, -1.0, left)
-    left = tl.where(e < EXPERTS, shares, -1.0)
+        _best, at = tl.max(left, axis=0, return_indices=True)
+        total += tl.sum(tl.where(e == at, shares, 0.0), axis=0)
+        left = tl.where(e == at, float("-inf"), left)
+    left = choice
     for place in tl.static_range(PICKED):
-        value, at = tl.max(left, axis=0, return_indices=True)
+        _best, at = tl.max(left, axis=0, return_indices=True)
+        value = tl.sum(tl.where(e == at, shares, 0.0), axis=0)
         if NORMALIZED:
             value = value / total
+        value = value * scale
         tl.store(ids + row * PICKED + place, tl.where(real, at, EXPERTS).to(tl.int32))
         # Rounded as the published router rounds it: to the type of its logits.
         tl.store(weights + row * PICKED + place, value.to(logits.dtype.element_ty).to(tl.float32))
-        left = tl.where(e == at, -1.0, left)
+        left = tl.where(e == at, float("-inf"), left)
 
 
 @triton.jit
@@ -84,14 +95,31 @@ def _order_few(ids, order, counts, pairs, EXPERTS: tl.constexpr, P: tl.constexpr
 
 
 @triton.jit
+def unpack_pairs(packed, factor, K: tl.constexpr, N: tl.constexpr, dtype: tl.constexpr):
+    """MXFP4 -> the values of the low and of the high halves, exact in `dtype`, [K / 2, N] each.
+
+    packed: bytes [K / 2, N], two values down each column; factor: bytes [K / 32, N], 2 ** (factor - 127) of each 32.
+    """
+    code = packed.to(tl.int32)
+    # 14 more than it says: a code's bits are those of an fp16 number that is 2 ** 14 times smaller.
+    exponent = tl.maximum(tl.minimum(factor.to(tl.int32) + 14, 254), 1)
+    power = (exponent << 23).to(tl.float32, bitcast=True)
+    power = tl.reshape(tl.broadcast_to(power[:, None, :], [K // 32, 16, N]), [K // 2, N])
+    low = (((code & 7) << 9) | ((code & 8) << 12)).to(tl.int16).to(tl.float16, bitcast=True)
+    high = (((code & 0x70) << 5) | ((code & 0x80) << 8)).to(tl.int16).to(tl.float16, bitcast=True)
+    return (low.to(tl.float32) * power).to(dtype), (high.to(tl.float32) * power).to(dtype)
+
+
+@triton.jit
 def _experts(
     x,  # [rows, K] when gated, else [pairs, K] in the order of `order`
-    weight,  # [experts, N, K], or [experts, 2 N, K] when gated
+    weight,  # [experts, N, K], or [experts, 2 N, K] when gated; K / 2 bytes a row when MXFP4
+    scales,  # FP8: fp32 [experts, N or 2 N / SCALE_ROWS, scale_stride]; MXFP4: bytes [experts, N or 2 N, scale_stride]
     out,  # [pairs, N]: in the order of `order` when gated, else by pair
     order, counts, weights, squares,
-    N, K, square_tiles, eps,
-    GATED: tl.constexpr, NORMED: tl.constexpr, PICKED: tl.constexpr, EXPERTS: tl.constexpr, E: tl.constexpr,
-    SQUARES: tl.constexpr, SQUARE_ROWS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    N, K, scale_stride, square_tiles, eps,
+    STORED: tl.constexpr, SCALE_ROWS: tl.constexpr, SCALE_COLUMNS: tl.constexpr, GATED: tl.constexpr,
+    NORMED: tl.constexpr, PICKED: tl.constexpr, EXPERTS: tl.constexpr, E: tl.constexpr, SQUARES: tl.constexpr, SQUARE_ROWS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     begin(PDL)
@@ -116,11 +144,13 @@ def _experts(
     k = tl.arange(0, BLOCK_K)
     if GATED:
         source = x + (pair // PICKED).to(tl.int64) * K
-        row_of_weight = weight + (expert.to(tl.int64) * 2 * N + n)[None, :] * K
+        first_row = expert.to(tl.int64) * 2 * N
     else:
         source = x + place.to(tl.int64) * K
-        row_of_weight = weight + (expert.to(tl.int64) * N + n)[None, :] * K
-    row_of_up = row_of_weight + tl.cast(N, tl.int64) * K
+        first_row = expert.to(tl.int64) * N
+    width = K // 2 if STORED == "mxfp4" else K
+    row_of_weight = weight + (first_row + n)[None, :] * width
+    row_of_up = row_of_weight + tl.cast(N, tl.int64) * width
     total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     total_up = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for begin_k in range(0, K, BLOCK_K):
@@ -130,12 +160,44 @@ def _experts(
         if not EVEN_K:
             inside = inside & (c < K)[None, :]
             wanted = wanted & (c < K)[:, None]
-        block = tl.load(source[:, None] + c[None, :], mask=inside, other=0.0)
-        w = tl.load(row_of_weight + c[:, None], mask=wanted, other=0.0)
-        total = tl.dot(block, w, total, input_precision=PRECISION)
-        if GATED:
-            up = tl.load(row_of_up + c[:, None], mask=wanted, other=0.0)
-            total_up = tl.dot(block, up, total_up, input_precision=PRECISION)
+        if STORED == "mxfp4":
+            # Two values a byte, the first in the low half: columns of x are taken in two halves as well, so that no
+            # value has to change its place.
+            pairs = begin_k // 2 + tl.arange(0, BLOCK_K // 2)
+            known = live[:, None] & (pairs < width)[None, :]
+            even = tl.load(source[:, None] + 2 * pairs[None, :], mask=known, other=0.0)
+            odd = tl.load(source[:, None] + 2 * pairs[None, :] + 1, mask=known, other=0.0)
+            group = begin_k // 32 + tl.arange(0, BLOCK_K // 32)
+            at_scale = scales + (first_row + n)[None, :] * scale_stride + group[:, None]
+            here_too = (n < N)[None, :] & (group < scale_stride)[:, None]
+            wanted = (n < N)[None, :] & (pairs < width)[:, None]
+            packed = tl.load(row_of_weight + pairs[:, None], mask=wanted, other=0)
+            factor = tl.load(at_scale, mask=here_too, other=0)
+            low, high = unpack_pairs(packed, factor, BLOCK_K, BLOCK_N, source.dtype.element_ty)
+            total = tl.dot(even, low, total, input_precision=PRECISION)
+            total = tl.dot(odd, high, total, input_precision=PRECISION)
+            if GATED:
+                packed = tl.load(row_of_up + pairs[:, None], mask=wanted, other=0)
+                factor = tl.load(at_scale + tl.cast(N, tl.int64) * scale_stride, mask=here_too, other=0)
+                low, high = unpack_pairs(packed, factor, BLOCK_K, BLOCK_N, source.dtype.element_ty)
+                total_up = tl.dot(even, low, total_up, input_precision=PRECISION)
+                total_up = tl.dot(odd, high, total_up, input_precision=PRECISION)
+        else:
+            block = tl.load(source[:, None] + c[None, :], mask=inside, other=0.0)
+            w = tl.load(row_of_weight + c[:, None], mask=wanted, other=0.0)
+            if STORED == "fp8":
+                at_scale = scales + (first_row + n) // SCALE_ROWS * scale_stride + begin_k // SCALE_COLUMNS
+                s = tl.load(at_scale, mask=n < N, other=0.0)
+                total += tl.dot(block, w.to(block.dtype), input_precision=PRECISION) * s[None, :]
+            else:
+                total = tl.dot(block, w, total, input_precision=PRECISION)
+            if GATED:
+                up = tl.load(row_of_up + c[:, None], mask=wanted, other=0.0)
+                if STORED == "fp8":
+                    s = tl.load(at_scale + tl.cast(N, tl.int64) // SCALE_ROWS * scale_stride, mask=n < N, other=0.0)
+                    total_up += tl.dot(block, up.to(block.dtype), input_precision=PRECISION) * s[None, :]
+                else:
+                    total_up = tl.dot(block, up, total_up, input_precision=PRECISION)
     if NORMED:
         t = tl.arange(0, SQUARES)
         row = pair // PICKED
@@ -185,12 +247,18 @@ def _gather(
         tl.store(squares + tl.program_id(0) * SQUARE_ROWS + m, tl.sum(wide * wide, axis=1), mask=m < SQUARE_ROWS)
 
 
-def route(logits: Tensor, count: Tensor, spec: MixtureSpec, routing: Routing) -> None:
-    """Fills `routing` for the first `count` ([1] int64) rows of the router's logits [rows, num_experts]."""
+def route(
+    logits: Tensor, count: Tensor, spec: MixtureSpec, routing: Routing, choice_bias: Tensor | None = None
+) -> None:
+    """Fills `routing` for the first `count` ([1] int64) rows of the router's logits [rows, num_experts].
+
+    choice_bias: fp32 [num_experts], of a sigmoid router.
+    """
     rows, experts = logits.shape
     _pick[(rows,)](
-        logits, count, routing.ids, routing.weights, EXPERTS=experts, PICKED=spec.experts_per_row,
-        NORMALIZED=spec.normalized, BLOCK=triton.next_power_of_2(experts), **launch_options(),
+        logits, choice_bias if choice_bias is not None else logits, count, routing.ids, routing.weights, spec.scale,
+        EXPERTS=experts, PICKED=spec.experts_per_row, NORMALIZED=spec.normalized, SIGMOID=spec.router == "sigmoid",
+        BLOCK=triton.next_power_of_2(experts), **launch_options(),
     )  # fmt: skip
     pairs = routing.ids.shape[0]
     if rows <= MOST_ROWS:
@@ -206,18 +274,19 @@ def route(logits: Tensor, count: Tensor, spec: MixtureSpec, routing: Routing) ->
 
 
 def mix(
-    x: Tensor, normed: HalfNormed | Tensor, gate_up: Tensor, down: Tensor, routing: Routing, spec: MixtureSpec,
-    gated: Tensor, parts: Tensor, tap: Tensor | None = None, followed_by: tuple[Tensor, HalfNormed] | None = None,
+    x: Tensor, normed: HalfNormed | Tensor, experts: Experts | Fp8Experts | Mxfp4Experts, routing: Routing,
+    spec: MixtureSpec, gated: Tensor, parts: Tensor, tap: Tensor | None = None,
+    followed_by: tuple[Tensor, HalfNormed] | None = None,
 ) -> None:  # fmt: skip
     """x += the weighted sum of each row's experts over its norm.
 
-    x: [rows, hidden]; normed: the same rows normed, or half-normed. gate_up: [experts, 2 ffn, hidden];
-    down: [experts, hidden, ffn]. gated: [pairs, ffn] and parts: [pairs, hidden] are room for what lies between.
-    tap, followed_by: as in `skinny_linear`.
+    x: [rows, hidden]; normed: the same rows normed, or half-normed. experts: read as they are stored.
+    gated: [pairs, ffn] and parts: [pairs, hidden] are room for what lies between. tap, followed_by: as in `skinny_linear`.
     """
     rows, hidden = x.shape
     half = normed if isinstance(normed, HalfNormed) else None
     few = rows <= MOST_ROWS
+    gate_up, down = _stored(experts)
     _product(half.values if half else normed, gate_up, gated, routing, spec, half, few)
     _product(gated, down, parts, routing, spec, None, few)
     norm, after = followed_by or (x, None)
@@ -230,24 +299,46 @@ def mix(
     )  # fmt: skip
 
 
+class _Weight(NamedTuple):
+    """A stack of experts' weights in some form; block: rows and columns that share a scale, of FP8."""
+
+    values: Tensor
+    scales: Tensor | None = None
+    form: str = "plain"
+    block: tuple[int, int] = (0, 0)
+
+
+def _stored(experts: Experts | Fp8Experts | Mxfp4Experts) -> tuple[_Weight, _Weight]:
+    gate_up, down = experts.gate_up_proj, experts.down_proj
+    if isinstance(experts, Experts):
+        return _Weight(gate_up), _Weight(down)
+    form, block = ("fp8", experts.block) if isinstance(experts, Fp8Experts) else ("mxfp4", (1, MXFP4_GROUP))
+    return _Weight(gate_up, experts.gate_up_scales, form, block), _Weight(down, experts.down_scales, form, block)
+
+
 def _product(
-    x: Tensor | HalfNormed, weight: Tensor, out: Tensor, routing: Routing, spec: MixtureSpec, half: HalfNormed | None,
+    x: Tensor | HalfNormed, weight: _Weight, out: Tensor, routing: Routing, spec: MixtureSpec, half: HalfNormed | None,
     few: bool,
 ) -> None:  # fmt: skip
     assert isinstance(x, Tensor)
-    columns, channels = out.shape[1], weight.shape[2]
-    gated = weight.shape[1] != columns
+    columns, channels = out.shape[1], x.shape[1]
+    gated = weight.values.shape[1] != columns
     pairs = out.shape[0]
     block_m = MOST_ROWS if few else 64
     block_n = (32 if gated else 64) if few else 64
     step = (128 if few else 64) * 2 // x.dtype.itemsize
-    while channels % step and step > 16:
+    if weight.form == "fp8":  # a tile lies within one column of blocks
+        step = math.gcd(step, weight.block[1])
+    while channels % step and step > (32 if weight.form == "mxfp4" else 16):
         step //= 2
+    scales = weight.scales if weight.scales is not None else x
     # Every expert that has pairs has a tile of its own that may not be full.
     tiles = min(pairs, triton.cdiv(pairs, block_m) + spec.num_experts)
     _experts[(triton.cdiv(columns, block_n), tiles)](
-        x, weight, out, routing.order, routing.counts, routing.weights, half.squares if half else routing.weights,
-        columns, channels, half.squares.shape[0] if half else 0, half.eps if half else 0.0,
+        x, weight.values, scales, out, routing.order, routing.counts, routing.weights,
+        half.squares if half else routing.weights, columns, channels,
+        scales.stride(1) if weight.scales is not None else 0, half.squares.shape[0] if half else 0,
+        half.eps if half else 0.0, STORED=weight.form, SCALE_ROWS=weight.block[0], SCALE_COLUMNS=weight.block[1],
         GATED=gated, NORMED=half is not None, PICKED=spec.experts_per_row, EXPERTS=spec.num_experts,
         E=triton.next_power_of_2(spec.num_experts),
         SQUARES=triton.next_power_of_2(half.squares.shape[0]) if half else 1,

@@ -9,6 +9,7 @@ the root of their mean at its end. A block of 8 rows costs what one row costs, s
 from __future__ import annotations
 
 import functools
+import math
 from typing import NamedTuple
 
 import torch
@@ -33,6 +34,14 @@ class HalfNormed(NamedTuple):
     values: Tensor
     squares: Tensor
     eps: float
+
+
+class BlockScales(NamedTuple):
+    """Scales of a weight stored as FP8: values fp32 [rows of the weight / rows, ceil(its columns / columns)]."""
+
+    values: Tensor
+    rows: int
+    columns: int
 
 
 class Tiling(NamedTuple):
@@ -84,9 +93,11 @@ def _skinny_linear(
     norm,  # [N], of the norm that follows
     scaled,  # [rows, N], out times norm
     squares_out,  # [tiles, BLOCK_M], of out
+    scales,  # fp32 [rows of weight / SCALE_ROWS, scale_stride], of weights stored as FP8
     parts,  # fp32 [tiles, PARTS, 1 or 2, BLOCK_M, BLOCK_N]
     arrivals,  # int32 [tiles], zeros before and after
     tap_stride,
+    scale_stride,
     rows,
     N,
     K,
@@ -99,6 +110,8 @@ def _skinny_linear(
     FOLLOWED: tl.constexpr,
     GATED: tl.constexpr,
     ARGMAX: tl.constexpr,
+    SCALE_ROWS: tl.constexpr,
+    SCALE_COLUMNS: tl.constexpr,
     EVEN_N: tl.constexpr,
     EVEN_K: tl.constexpr,
     SQUARES: tl.constexpr,
@@ -135,17 +148,28 @@ def _skinny_linear(
         if not EVEN_K:
             inside = inside & (at[None, :] < K)
         block = tl.load(x + m[:, None] * K + at[None, :], mask=inside, other=0.0)
+        if SCALE_ROWS == 0:  # the weight may be wider than its rows: a router's
+            block = block.to(weight.dtype.element_ty)
         if EVEN_K and EVEN_N:
             w = tl.load(row_of_weight + at[:, None], eviction_policy="evict_first")
         else:
             w = tl.load(row_of_weight + at[:, None], mask=wanted, other=0.0, eviction_policy="evict_first")
-        total = tl.dot(block, w, total, input_precision=PRECISION)
+        if SCALE_ROWS == 0:
+            total = tl.dot(block, w, total, input_precision=PRECISION)
+        else:
+            s = tl.load(scales + n // SCALE_ROWS * scale_stride + start // SCALE_COLUMNS, mask=n < N, other=0.0)
+            total += tl.dot(block, w.to(block.dtype), input_precision=PRECISION) * s[None, :]
         if GATED:
             if EVEN_K and EVEN_N:
                 up = tl.load(row_of_up + at[:, None], eviction_policy="evict_first")
             else:
                 up = tl.load(row_of_up + at[:, None], mask=wanted, other=0.0, eviction_policy="evict_first")
-            total_up = tl.dot(block, up, total_up, input_precision=PRECISION)
+            if SCALE_ROWS == 0:
+                total_up = tl.dot(block, up, total_up, input_precision=PRECISION)
+            else:
+                at_scale = (N + n) // SCALE_ROWS * scale_stride + start // SCALE_COLUMNS
+                s = tl.load(scales + at_scale, mask=n < N, other=0.0)
+                total_up += tl.dot(block, up.to(block.dtype), input_precision=PRECISION) * s[None, :]
     if PARTS > 1:
         tile = tl.program_id(0)
         cell = m[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -209,30 +233,33 @@ def skinny_linear(
     tap: Tensor | None = None,
     gated: bool = False,
     followed_by: tuple[Tensor, HalfNormed] | None = None,
+    scales: BlockScales | None = None,
     tiles: Tiling | None = None,
 ) -> None:
     """out = f(x W^T + bias) + residual, of at most MOST_ROWS rows.
 
     x: [rows, in], or half-normed; weight: [columns, in], or [2 columns, in] when gated (gate rows first,
     f = silu(gate) * up). out, residual: [rows, columns], may be the same tensor. tap: [rows, columns] of any row
-    stride, receives a copy. followed_by: the weight [columns] of the norm over `out` and where its first half goes;
-    `squares` there has `column_tiles(...)` tiles.
+    stride, receives a copy. scales: of a weight in FP8. followed_by: the weight [columns] of the norm over `out` and
+    where its first half goes; `squares` there has `column_tiles(...)` tiles.
     """
     half = x if isinstance(x, HalfNormed) else None
     values = half.values if half else x
     assert isinstance(values, Tensor)
     rows, channels = values.shape
     columns = out.shape[1]
-    t = tiles or _fitting(tiling(columns, channels, gated), values.dtype)
+    t = tiles or _fitting(tiling(columns, channels, gated), weight.dtype, scales)
     norm, after = followed_by or (out, None)
     _skinny_linear[(triton.cdiv(columns, t.columns), t.parts)](
         values, weight, out, out, _or(bias, out), half.squares if half else out, _or(residual, out), _or(tap, out),
         norm,
-        after.values if after else out, after.squares if after else out, *_exchange(out.device),
-        tap.stride(0) if tap is not None else 0,
+        after.values if after else out, after.squares if after else out, scales.values if scales else out,
+        *_exchange(out.device), tap.stride(0) if tap is not None else 0, scales.values.stride(0) if scales else 0,
         rows, columns, channels, half.squares.shape[0] if half else 0, half.eps if half else 0.0,
         BIAS=bias is not None, NORMED=half is not None, RESIDUAL=residual is not None, TAP=tap is not None,
-        FOLLOWED=after is not None, GATED=gated, ARGMAX=False, **_blocks(t, half, columns, channels, values.dtype),
+        FOLLOWED=after is not None, GATED=gated, ARGMAX=False, SCALE_ROWS=scales.rows if scales else 0,
+        SCALE_COLUMNS=scales.columns if scales else 0,
+        **_blocks(t, half, columns, channels, values.dtype, weight.dtype),
     )  # fmt: skip
 
 
@@ -248,11 +275,12 @@ def skinny_argmax(x: HalfNormed, weight: Tensor, best: Tensor, indices: Tensor, 
     """
     rows, channels = x.values.shape
     columns = weight.shape[0]
-    t = tiles or _fitting(tiling(columns, channels), x.values.dtype)
+    t = tiles or _fitting(tiling(columns, channels), weight.dtype)
     _skinny_linear[(triton.cdiv(columns, t.columns),)](
-        x.values, weight, best, indices, best, x.squares, best, best, best, best, best, best, best, 0, rows, columns,
-        channels, x.squares.shape[0], x.eps, BIAS=False, NORMED=True, RESIDUAL=False, TAP=False, FOLLOWED=False,
-        GATED=False, ARGMAX=True, **_blocks(t, x, columns, channels, x.values.dtype),
+        x.values, weight, best, indices, best, x.squares, best, best, best, best, best, best, best, best, 0, 0, rows,
+        columns, channels, x.squares.shape[0], x.eps, BIAS=False, NORMED=True, RESIDUAL=False, TAP=False, FOLLOWED=False,
+        GATED=False, ARGMAX=True, SCALE_ROWS=0, SCALE_COLUMNS=0,
+        **_blocks(t, x, columns, channels, x.values.dtype, weight.dtype),
     )  # fmt: skip
 
 
@@ -267,12 +295,19 @@ def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
     return other if tensor is None else tensor
 
 
-def _fitting(t: Tiling, dtype: torch.dtype) -> Tiling:
-    """The tilings are for 2 bytes a value; wider ones take shorter tiles, since shared memory is as large as it is."""
-    return t if dtype.itemsize == 2 else t._replace(channels=max(16, t.channels * 2 // dtype.itemsize))
+def _fitting(t: Tiling, dtype: torch.dtype, scales: BlockScales | None = None) -> Tiling:
+    """The tilings are for 2 bytes a value; wider ones take shorter tiles, since shared memory is as large as it is.
+
+    A tile of FP8 lies within one column of its blocks.
+    """
+    if scales:
+        return t._replace(channels=math.gcd(t.channels, scales.columns))
+    return t if dtype.itemsize <= 2 else t._replace(channels=max(16, t.channels * 2 // dtype.itemsize))
 
 
-def _blocks(t: Tiling, half: HalfNormed | None, columns: int, channels: int, dtype: torch.dtype) -> dict[str, object]:
+def _blocks(
+    t: Tiling, half: HalfNormed | None, columns: int, channels: int, dtype: torch.dtype, stored: torch.dtype
+) -> dict[str, object]:
     return {
         "EVEN_N": columns % t.columns == 0,
         "EVEN_K": channels % t.channels == 0,
@@ -284,7 +319,7 @@ def _blocks(t: Tiling, half: HalfNormed | None, columns: int, channels: int, dty
         "PARTS": t.parts,
         "AHEAD": t.ahead if launch_options()["PDL"] else 0,
         # Full fp32 products where the weights are fp32: the exact tests run in it.
-        "PRECISION": "ieee" if dtype == torch.float32 else "tf32",
+        "PRECISION": "ieee" if dtype == torch.float32 else "tf32x3" if stored == torch.float32 else "tf32",
         "num_warps": t.warps,
         "num_stages": t.stages,
         **launch_options(),

@@ -30,7 +30,7 @@ class Mixture(nn.Module):
         # A router that scores in fp32 keeps its weight in fp32: choices hang on small differences.
         logits = self.gate(rows.to(self.gate.weight.dtype))
         ids, weights = route(logits, self.spec, self.choice_bias)
-        return mix(rows, self.experts, ids, weights.to(rows.dtype)).view(x.shape)
+        return mix(rows, self.experts, ids, weights).view(x.shape)
 
 
 class Experts(nn.Module):
@@ -76,5 +76,5 @@ def mix(rows: Tensor, experts: Experts | Fp8Experts | Mxfp4Experts, ids: Tensor,
         gate_up, down = experts.of(expert, rows.dtype)
         gate, up = linear(rows[row], gate_up).chunk(2, dim=-1)
         out = linear(nn.functional.silu(gate) * up, down)
-        mixed.index_add_(0, row, out * weights[row, place, None])
+        mixed.index_add_(0, row, (out * weights[row, place, None]).to(mixed.dtype))
     return mixed

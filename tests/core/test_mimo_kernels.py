@@ -1,0 +1,70 @@
+"""MiMo's layers by the CUDA round's kernels, run by Triton's interpreter: what the plain round computes, every form."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton comes for Linux alone")
+if os.environ.get("TRITON_INTERPRET") != "1":  # conftest.py
+    pytest.skip("kernels are compiled here: test_gpu.py", allow_module_level=True)
+
+import torch
+
+from dflash_core.block_decoder import BlockDecoder
+from dflash_core.checkpoints.draft import load_draft
+from dflash_core.checkpoints.target import load_target
+from dflash_core.cuda_decoder import CudaDecoder
+from dflash_core.sessions import Session
+from tests.core import tiny, tiny_mimo
+
+CONTEXT = 64
+KEPT = (0, 1, 5)
+"""Layers of the small model that are run here: global and dense, windowed and mixed, global and mixed."""
+
+
+def few_layers(weights: tiny_mimo.Tensors) -> tuple[tiny_mimo.Tensors, dict[str, Any]]:
+    """The same model of three layers, since the interpreter is slow."""
+    found = {name: tensor for name, tensor in weights.items() if ".layers." not in name}
+    for new, old in enumerate(KEPT):
+        stem = f"model.layers.{old}."
+        found |= {n.replace(stem, f"model.layers.{new}."): t for n, t in weights.items() if n.startswith(stem)}
+    return found, {"num_hidden_layers": 3, "hybrid_layer_pattern": [0, 1, 0], "moe_layer_freq": [0, 1, 1]}
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "FP8": {"fused": True},
+    "MXFP4 experts": {"fused": False, "experts": "mxfp4"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_kernels_write_and_choose_what_the_plain_round_does(form: str, tmp_path: Path) -> None:
+    stored, changes = few_layers(tiny_mimo.published(tiny_mimo.tensors(3), **FORMS[form])[0])
+    target = load_target(tiny_mimo.write_published(tmp_path / "target", stored, **tiny_mimo.V2_5, **changes))
+    options = {"num_hidden_layers": 1, "num_target_layers": 3, "block_size": 4}
+    nested = {"target_layer_ids": [0, 2], "block_size": 4, "swa_window_size": 12}
+    config = tiny_mimo.draft_config(dflash=nested, **options)
+    draft = load_draft(tiny.write_draft(tmp_path / "draft", config, mask=True), target)
+    decoders = [BlockDecoder(target, draft), CudaDecoder(target, draft, CONTEXT)]
+    sessions = [Session(target, draft, CONTEXT) for _ in decoders]
+    prompt = torch.randint(0, 90, (25,), generator=torch.Generator().manual_seed(3)).tolist()
+    for decoder, session in zip(decoders, sessions, strict=True):
+        decoder.prefill(session, prompt[:22])  # more rows than a block, and than the window
+        decoder.prefill(session, prompt[22:])  # an edit: forced rows
+    anchors = [7, 7]
+    for width in (4, 1, 2):
+        rounds = [
+            decoder.round(session, anchor, width)
+            for decoder, session, anchor in zip(decoders, sessions, anchors, strict=True)
+        ]
+        assert rounds[0] == rounds[1]
+        anchors = [done.tokens[-1] for done in rounds]
+    live = sessions[0].length
+    for name in ("target_cache", "draft_cache"):
+        plain, kernels = (getattr(session, name) for session in sessions)
+        for mine, theirs in zip((*plain.keys, *plain.values), (*kernels.keys, *kernels.values), strict=True):
+            torch.testing.assert_close(mine[:, :live], theirs[:, :live], atol=2e-4, rtol=1e-3)
