@@ -31,6 +31,7 @@ class KVCache:
     ) -> None:
         # Zeros, not empty: a key that no query sees still takes part in the product, where NaN would survive the mask.
         self.capacity = capacity_for(capacity)
+        self.specs = tuple(layers)
 
         def room(spec: LayerSpec, channels: int) -> Tensor:
             return torch.zeros(batch, self.capacity, spec.num_kv_heads, channels, device=device, dtype=dtype)

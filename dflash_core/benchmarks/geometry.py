@@ -16,12 +16,14 @@ import torch
 import triton
 from torch import nn
 
-from dflash_core.configs import default_target_layer_ids
+from dflash_core.benchmarks.stored_forms import STORED_TYPES, random_stored, skew, store_in_form
+from dflash_core.configs import default_target_layer_ids, draft_spec, target_spec
 from dflash_core.cuda_decoder import CudaDecoder
 from dflash_core.draft import Draft
 from dflash_core.layers.decoder_layer import DecoderLayer
 from dflash_core.layers.moe import Mixture
 from dflash_core.policy import verify_widths
+from dflash_core.published import PUBLISHED, Form
 from dflash_core.sessions import Session
 from dflash_core.specs import DraftSpec, LayerSpec, MixtureSpec, RotarySpec, TargetSpec
 from dflash_core.target import Target
@@ -32,7 +34,10 @@ _MATRIX = 8192
 
 @dataclass(frozen=True)
 class Geometry:
-    """Shapes of a target, and of a draft of `draft_layers` layers over it."""
+    """Shapes of a target, and of a draft of `draft_layers` layers over it.
+
+    pair: specs of both, where the layers are not all alike. form: how the target's weights are stored.
+    """
 
     layers: int
     layer: LayerSpec
@@ -41,6 +46,8 @@ class Geometry:
     rotary_base: float
     draft_layers: int = 5
     draft_intermediate: int | None = None
+    pair: tuple[TargetSpec, DraftSpec] | None = None
+    form: Form = "plain"
 
 
 def _llama_like(hidden: int, ffn: int, heads: int, kv_heads: int, head_dim: int, **more: Any) -> LayerSpec:
@@ -48,6 +55,18 @@ def _llama_like(hidden: int, ffn: int, heads: int, kv_heads: int, head_dim: int,
         hidden_size=hidden, intermediate_size=ffn, num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim,
         rms_norm_eps=1e-6, **more,
     )  # fmt: skip
+
+
+def _some_layers(name: str, taken: range) -> Geometry:
+    """Some layers of a published pair, which its draft taps as evenly as it taps the whole."""
+    published = PUBLISHED[name]
+    target, draft = target_spec(published.target), draft_spec(published.draft or {})
+    some = replace(target, layers=target.layers[taken.start : taken.stop])
+    tapped = tuple(range(len(some.layers) - len(draft.target_layer_ids), len(some.layers)))
+    over = replace(draft, target_layer_ids=tapped, num_target_layers=len(some.layers))
+    return Geometry(
+        len(taken), some.layers[0], some.vocab_size, False, some.rotary.base, pair=(some, over), form=published.form
+    )
 
 
 GEOMETRIES: dict[str, Geometry] = {
@@ -71,6 +90,9 @@ GEOMETRIES: dict[str, Geometry] = {
         1e7,
     ),
     "embedded": Geometry(30, _llama_like(576, 1536, 9, 3, 64), 49152, True, 1e5),
+    # All of a MiMo is more than a device holds: five window layers and the global one behind them, every one a mixture.
+    "mimo-v2.5-layers": _some_layers("mimo-v2.5", range(6, 12)),
+    "mimo-v2.6-flash-layers": _some_layers("mimo-v2.6-flash", range(6, 12)),
 }
 
 
@@ -79,8 +101,14 @@ def random_pair(
 ) -> tuple[Target, Draft]:
     """A target and a draft of these shapes with small random weights."""
     positions = context + 64
+    if geometry.pair:
+        with torch.device("meta"):
+            target = Target(replace(geometry.pair[0], max_positions=positions))
+            draft = Draft(replace(geometry.pair[1], block_size=block_size))
+        store_in_form(target, geometry.form)
+        return _filled(target, device, dtype), _filled(draft, device, dtype)
     rotary = RotarySpec(dim=geometry.layer.head_dim, base=geometry.rotary_base)
-    target_spec = TargetSpec(
+    plain_target = TargetSpec(
         family="random",
         vocab_size=geometry.vocab_size,
         layers=(geometry.layer,) * geometry.layers,
@@ -92,7 +120,7 @@ def random_pair(
     draft_layer = replace(
         geometry.layer, mixture=None, qk_norm=True, qkv_bias=False, causal=False, intermediate_size=ffn
     )
-    draft_spec = DraftSpec(
+    plain_draft = DraftSpec(
         vocab_size=geometry.vocab_size,
         layers=(draft_layer,) * geometry.draft_layers,
         rotary=rotary,
@@ -102,18 +130,22 @@ def random_pair(
         mask_token_id=0,
     )
     with torch.device("meta"):
-        target, draft = Target(target_spec), Draft(draft_spec)
+        target, draft = Target(plain_target), Draft(plain_draft)
     return _filled(target, device, dtype), _filled(draft, device, dtype)
 
 
 def _filled(module: Any, device: torch.device, dtype: torch.dtype) -> Any:
     generator = torch.Generator(device).manual_seed(0)
+    wide = {f"{path}.{leaf}" for path, part in module.named_modules() for leaf in getattr(part, "wide", ())}
     for name, parameter in list(module.named_parameters()):
         owner, _, leaf = name.rpartition(".")
-        values = torch.empty(parameter.shape, device=device, dtype=dtype)
-        values.normal_(0.0, 0.02, generator=generator)
-        if parameter.dim() == 1 and "norm" in name:
-            values += 1.0
+        if parameter.dtype in STORED_TYPES or leaf.endswith("scales"):
+            values = random_stored(leaf, parameter, device, generator)
+        else:
+            values = torch.empty(parameter.shape, device=device, dtype=torch.float32 if name in wide else dtype)
+            values.normal_(0.0, 0.02, generator=generator)
+            if parameter.dim() == 1 and "norm" in name:
+                values += 1.0
         setattr(module.get_submodule(owner), leaf, nn.Parameter(values, requires_grad=False))
     for rotary in (m for m in module.modules() if hasattr(m, "inverse_frequencies")):
         rotary.to(device)
@@ -122,11 +154,12 @@ def _filled(module: Any, device: torch.device, dtype: torch.dtype) -> Any:
 
 def measure(
     geometry: Geometry, *, context: int = 1024, blocks: Sequence[int] = (8,), prompts: Sequence[int] = (1024, 4096),
-    dtype: torch.dtype = torch.bfloat16, repeats: int = 50,
+    dtype: torch.dtype = torch.bfloat16, repeats: int = 50, skewed: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Costs at `context` positions for every block size, in milliseconds; keys as `bench engine --json` has them.
 
     Besides: a cold prompt of each length of `prompts` to its first block, a one-token edit at its end, and memory.
+    skewed: mixtures with a bias on the choice favour a few experts, as trained routers do for the rows of one text.
     """
     device = torch.device("cuda")
     read = read_bandwidth(device)
@@ -137,6 +170,8 @@ def measure(
     for block in blocks:
         torch.cuda.reset_peak_memory_stats()
         target, draft = random_pair(geometry, block, longest, device, dtype)
+        if skewed:
+            skew(target)
         weights = torch.cuda.memory_allocated()
         decoder = CudaDecoder(target, draft, longest)
         session = Session(target, draft, longest)
@@ -160,6 +195,7 @@ def measure(
         "device": torch.cuda.get_device_name(),
         "versions": {"torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda},
         "weights": "random",
+        "routing": "skewed" if skewed else "random",
         "dtype": str(dtype).removeprefix("torch."),
         "context": context,
         "read_tbps": read / 1e12,
@@ -205,9 +241,14 @@ def _costs(
         experts[width] = decoder.experts_read
     round_ms, accepted = _rounds(decoder, session, live, block, repeats)
     token_ms, _ = _rounds(decoder, session, live, 1, repeats)
+    by_width = {
+        width: (bytes_of_weights(decoder, read_experts)["target"] + head_bytes(decoder) + live_bytes(session, live))
+        for width, read_experts in experts.items()
+    }
     weights = bytes_of_weights(decoder, experts[block])
     one = bytes_of_weights(decoder, experts[1])
-    kv = {name: cache.nbytes / cache.capacity * live for name, cache in _caches(session).items()}
+    kv = {"target": live_bytes(session, live)}
+    kv["draft"] = session.draft_cache.nbytes / session.draft_cache.capacity * live if session.draft_cache else 0.0
     floor_verify = (weights["target"] + weights["head"] + kv["target"]) / read * 1000
     floor_token = (one["target"] + weights["head"] + kv["target"]) / read * 1000
     floor_draft = (weights["draft"] + weights["head"] + kv["draft"]) / read * 1000
@@ -223,6 +264,7 @@ def _costs(
         "verify_ms": verify_ms[block],
         "verify_ms_by_width": verify_ms,
         "experts_read_by_width": experts,
+        "floor_verify_ms_by_width": {width: size / read * 1000 for width, size in by_width.items()},
         "round_ms": round_ms,
         "floor_draft_ms": floor_draft,
         "floor_verify_ms": floor_verify,
@@ -317,12 +359,22 @@ def bytes_of_weights(decoder: CudaDecoder, experts: float = 0.0) -> dict[str, fl
     return {
         "target": read,
         "draft": sum(p.nbytes for p in decoder.draft.parameters()) + decoder.context_bytes,
-        "head": target.embed_tokens.nbytes if target.lm_head is None else target.lm_head.weight.nbytes,
+        "head": head_bytes(decoder),
     }
 
 
-def _caches(session: Session) -> dict[str, Any]:
-    return {"target": session.target_cache, "draft": session.draft_cache}
+def head_bytes(decoder: CudaDecoder) -> int:
+    target = decoder.target
+    return target.embed_tokens.nbytes if target.lm_head is None else target.lm_head.weight.nbytes
+
+
+def live_bytes(session: Session, live: int) -> float:
+    """Of the target's keys and values, those that a query may see: no more than its window of a layer that has one."""
+    cache = session.target_cache
+    total = 0.0
+    for spec, keys, values in zip(cache.specs, cache.keys, cache.values, strict=True):
+        total += (keys.nbytes + values.nbytes) / cache.capacity * min(live, spec.window or live)
+    return total
 
 
 def _device_ms(work: Callable[[], object], repeats: int) -> float:

@@ -119,7 +119,8 @@ def _experts(
     order, counts, weights, squares,
     N, K, scale_stride, square_tiles, eps,
     STORED: tl.constexpr, SCALE_ROWS: tl.constexpr, SCALE_COLUMNS: tl.constexpr, GATED: tl.constexpr,
-    NORMED: tl.constexpr, PICKED: tl.constexpr, EXPERTS: tl.constexpr, E: tl.constexpr, SQUARES: tl.constexpr, SQUARE_ROWS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    NORMED: tl.constexpr, PICKED: tl.constexpr, EXPERTS: tl.constexpr, E: tl.constexpr,
+    SQUARES: tl.constexpr, SQUARE_ROWS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     begin(PDL)
@@ -281,7 +282,8 @@ def mix(
     """x += the weighted sum of each row's experts over its norm.
 
     x: [rows, hidden]; normed: the same rows normed, or half-normed. experts: read as they are stored.
-    gated: [pairs, ffn] and parts: [pairs, hidden] are room for what lies between. tap, followed_by: as in `skinny_linear`.
+    gated: [pairs, ffn] and parts: [pairs, hidden] are room for what lies between. tap, followed_by: as in
+    `skinny_linear`.
     """
     rows, hidden = x.shape
     half = normed if isinstance(normed, HalfNormed) else None

@@ -278,8 +278,8 @@ def skinny_argmax(x: HalfNormed, weight: Tensor, best: Tensor, indices: Tensor, 
     t = tiles or _fitting(tiling(columns, channels), weight.dtype)
     _skinny_linear[(triton.cdiv(columns, t.columns),)](
         x.values, weight, best, indices, best, x.squares, best, best, best, best, best, best, best, best, 0, 0, rows,
-        columns, channels, x.squares.shape[0], x.eps, BIAS=False, NORMED=True, RESIDUAL=False, TAP=False, FOLLOWED=False,
-        GATED=False, ARGMAX=True, SCALE_ROWS=0, SCALE_COLUMNS=0,
+        columns, channels, x.squares.shape[0], x.eps, BIAS=False, NORMED=True, RESIDUAL=False, TAP=False,
+        FOLLOWED=False, GATED=False, ARGMAX=True, SCALE_ROWS=0, SCALE_COLUMNS=0,
         **_blocks(t, x, columns, channels, x.values.dtype, weight.dtype),
     )  # fmt: skip
 

@@ -17,6 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--geometry", metavar="NAME", help="sizes of a published pair instead of a profile's weights")
     parser.add_argument("--random-weights", action="store_true", help="with --geometry: real step costs, no weights")
     parser.add_argument(
+        "--routing",
+        choices=["random", "skewed"],
+        default="random",
+        help="with --geometry of a MiMo: whether a block's rows pick any experts, or mostly the same few",
+    )
+    parser.add_argument(
         "--start-from", type=Path, metavar="FOLDER", help="with --geometry: write the weights there and time two starts"
     )
     parser.add_argument("--context", type=_positive, default=512, metavar="N", help="prompt tokens (default: 512)")
@@ -128,7 +134,10 @@ def _geometry(args: argparse.Namespace) -> dict[str, Any]:
     if not torch.cuda.is_available():
         raise DflashError("--geometry needs a CUDA device")
     blocks = tuple(block for block in args.blocks if block)
-    found = geometry.measure(geometry.GEOMETRIES[args.geometry], context=args.context, blocks=blocks)
+    wanted = geometry.GEOMETRIES[args.geometry]
+    if wanted.pair and args.start_from:
+        raise DflashError(f"--start-from writes whole models; {args.geometry} is some layers of one")
+    found = geometry.measure(wanted, context=args.context, blocks=blocks, skewed=args.routing == "skewed")
     if args.start_from:
         from dflash_core.benchmarks.start import measure_start
 

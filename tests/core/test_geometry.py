@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,12 @@ pytest.importorskip("triton", reason="Triton comes for Linux alone")
 
 from dflash_core.benchmarks.geometry import GEOMETRIES, random_pair
 from dflash_core.benchmarks.start import write_pair
+from dflash_core.benchmarks.stored_forms import skew
+from dflash_core.block_decoder import BlockDecoder
+from dflash_core.configs import draft_spec, target_spec
+from dflash_core.layers.moe import Mixture, route
+from dflash_core.sessions import Session
+from tests.core import tiny_mimo
 
 
 @pytest.mark.parametrize("name", ["qwen3-8b", "llama-3.1-8b", "mimo-7b"])
@@ -34,3 +41,38 @@ def test_a_random_pair_is_written_in_the_published_layout(name: str, tmp_path: P
         assert all(torch.equal(expected[key], found[key]) for key in expected)
     assert [layer.spec for layer in target.layers] == [layer.spec for layer in made[0].layers]
     assert draft.spec.target_layer_ids == made[1].spec.target_layer_ids
+
+
+@pytest.mark.parametrize("form", ["fp8", "mxfp4"])
+def test_some_layers_of_a_mimo_are_random_in_the_form_of_its_checkpoint(form: Any) -> None:
+    published = GEOMETRIES["mimo-v2.5-layers"]
+    assert published.pair is not None
+    small = tiny_mimo.config(**tiny_mimo.V2_5, hidden_size=128, num_key_value_heads=4, swa_num_key_value_heads=8)
+    target = target_spec(small | {"intermediate_size": 128, "moe_intermediate_size": 128})
+    draft = draft_spec(tiny_mimo.draft_config(hidden_size=128))
+    geometry = replace(published, pair=(target, draft), form=form)
+    made, drafted = random_pair(geometry, 8, 64, torch.device("cpu"), torch.float32)
+    session = Session(made, drafted, 64)
+    decoder = BlockDecoder(made, drafted)
+    decoder.prefill(session, list(range(20)))
+    assert len(decoder.round(session, 1, 8).tokens) >= 1
+    for name, parameter in made.named_parameters():
+        if parameter.is_floating_point():
+            assert torch.isfinite(parameter.float()).all(), name
+    rows = torch.randn(8, 128)
+    mixture = made.layers[1].mlp
+    assert isinstance(mixture, Mixture)
+    picked = route(mixture.gate(rows), mixture.spec, mixture.choice_bias)[0].unique().numel()
+    skew(made)
+    assert route(mixture.gate(rows), mixture.spec, mixture.choice_bias)[0].unique().numel() <= picked
+
+
+def test_the_layers_that_are_measured_are_those_of_the_published_models() -> None:
+    for name, form in (("mimo-v2.5-layers", "fp8"), ("mimo-v2.6-flash-layers", "mxfp4")):
+        geometry = GEOMETRIES[name]
+        assert geometry.form == form and geometry.pair is not None
+        layers = geometry.pair[0].layers
+        assert [layer.window for layer in layers] == [129] * 5 + [None]
+        assert all(layer.mixture and layer.mixture.num_experts == 256 for layer in layers)
+        assert [layer.qkv_size for layer in layers] == [14848] * 5 + [13568]
+        assert geometry.pair[1].layers[0].window == 1024 and len(geometry.pair[1].target_layer_ids) == 5
