@@ -34,6 +34,7 @@ ENTRIES: list[dict[str, object]] = [
     {"after": "short = ", "text": "[1, 2]", "delay_ms": 5},
     {"after": "short = [1, 2]", "text": "\nlong = [3]", "delay_ms": 5},
     {"after": "call", "text": "(one, two)", "delay_ms": 5},
+    {"after": "slow = ", "text": "[1, 2, 3, 4, 5, 6]\n", "delay_ms": 200},
     {"after": "chain = ", "text": "one", "delay_ms": 5},
     {"after": "chain = one", "text": ".two()", "delay_ms": 5},
     {"after": "first = ", "text": "1", "delay_ms": 5},
@@ -146,6 +147,21 @@ async def test_fifty_keys_of_other_text_leave_nothing_running_and_the_last_answe
     await nothing_runs(engine)
     # One round of 20 ms fits between two keys, and one more may have been running: never 200 of any.
     assert await count(engine, ROUNDS) - rounds <= 2 * 50 + 2
+
+
+async def test_keys_ahead_of_a_text_that_goes_another_way_are_never_shown_its_end(service: CompletionService) -> None:
+    typist = Typist(service, "slow = ")
+    older = asyncio.create_task(typist.ask())
+    for _ in range(TRIES):
+        state = service._documents.get(typist.document.uri)
+        if state is not None and state.running is not None and state.running.is_sent:
+            break
+        await asyncio.sleep(0.001)
+    typist.type("q")  # nothing has come yet that it could disagree with
+    growths: list[Growth] = []
+    ahead = await service.complete(typist.document, typist.place, "a.py", on_growth=growths.append)
+    assert not ahead.text and not any(each.text for each in growths)
+    assert (await older).reason == "superseded"
 
 
 async def test_a_cancelled_request_is_over_at_once_and_its_generation_after_a_grace(

@@ -91,11 +91,13 @@ class Request:
         attachment = Attachment(asyncio.Event())
         generation.attach(attachment)
         try:
-            while piece.finish is None and not generation.ended and generation.generated.agrees(self.site.spot):
+            while piece.finish is None and not generation.ended:
                 await attachment.changed.wait()
                 attachment.changed.clear()
                 if attachment.superseded:
                     return Piece(0, 0, "cancelled", SUPERSEDED)
+                if not generation.generated.agrees(self.site.spot):
+                    return Piece(0, 0)  # what was typed ahead of the text is not what came
                 piece = self._read(reader, generation)
         finally:
             generation.detach(attachment)
