@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import logging
 import time
@@ -73,6 +74,8 @@ class Window:
             self._complain(f"no completions: {self._failure}")
             self.tell()
             return
+        # What is loaded by now stays: to look through it for garbage would hold up a key for 50 ms now and then.
+        gc.freeze()
         await self._begin(self._own)
 
     async def _begin(self, service: CompletionService) -> None:
