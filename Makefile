@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check extension e2e e2e-figures e2e-editors clean llama-cpp
+.PHONY: demo test check extension e2e e2e-figures e2e-editors clean llama-cpp deploy-check
 
 demo: $(READY)
 	@$(BIN)/dflash-lsp fetch embedded
@@ -52,6 +52,10 @@ e2e-figures: $(READY) extension
 # Completions from llama-cpp-python's server, a real engine that is not ours; builds it the first time (minutes).
 llama-cpp: $(READY)
 	tests/e2e/llama_cpp.sh
+
+# docs/deploy by the programs that read it: systemd, Docker Compose and Caddy; Debian only.
+deploy-check: $(READY)
+	tests/e2e/deploy.sh
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

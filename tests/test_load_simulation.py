@@ -133,7 +133,7 @@ def test_a_wrong_argument_is_one_line(arguments: list[str], line: str, capsys: p
     assert line in said and said.count("\n") == 1
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"name": 1}', '{"round_ms": {"1": "x"}}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"cost": {"name": 1}}', '{"round_ms": {"1": "x"}}'])
 def test_a_file_without_a_cost_is_one_line(text: str, tmp_path: Path) -> None:
     file = tmp_path / "cost.json"
     file.write_text(text)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from server.benchmarks.keystrokes.traces import Trace
+    from server.benchmarks.load.cost import EngineCost
 
 DEVELOPERS = [1, 3, 10, 30, 100, 200, 300, 500, 1000]
 AT_ONCE = [1, 2, 4]
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cost",
         default="qwen3-8b-b200",
         metavar="NAME|FILE.json",
-        help="what a round costs: published, or a file that --measure --json printed (default: %(default)s)",
+        help="what a round costs: published, or as in a file that --measure --json printed (default: %(default)s)",
     )
     parser.add_argument(
         "--developers", type=int, nargs="+", default=DEVELOPERS, metavar="N", help="(default: %(default)s)"
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="(default: 1)")
     parser.add_argument("--due", action="store_true", help="also say how many replicas hold the target")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw it")
-    parser.add_argument("--measure", action="store_true", help="measure the cost on the profile's engine instead")
+    parser.add_argument("--measure", action="store_true", help="first measure the cost, on the profile's engine")
     parser.add_argument("--sizing", action="store_true", help="print what MiMo takes of a host's GPUs instead")
     parser.add_argument("--at-once", type=int, nargs="+", default=AT_ONCE, metavar="N", help="(default: %(default)s)")
     add_profile_argument(parser)
@@ -64,9 +65,6 @@ def run(args: argparse.Namespace) -> int:
         from server.benchmarks.load.sizing import sizing_table
 
         print(sizing_table())
-        return 0
-    if args.measure:
-        print(json.dumps(asyncio.run(_measure(args)), indent=None if args.json else 2))
         return 0
     for name, low, high in (("right", 0, 1), ("typing_share", 0.001, 1), ("minutes", 0.1, 1e4), ("replicas", 1, 1e3)):
         if not low <= getattr(args, name) <= high:
@@ -89,7 +87,8 @@ def _simulate(args: argparse.Namespace) -> dict[str, Any]:
     from server.benchmarks.load.cost import read_cost
     from server.benchmarks.load.simulation import TARGET_MS, replicas_due, simulate
 
-    traces, cost = _traces(args.trace), read_cost(args.cost)
+    traces = _traces(args.trace)
+    cost = asyncio.run(_measure(args)) if args.measure else read_cost(args.cost)
     how = {"minutes": args.minutes, "right": args.right, "typing_share": args.typing_share, "seed": args.seed}
     runs, due = [], []
     for developers in sorted(set(args.developers)):
@@ -112,7 +111,7 @@ def _traces(files: list[Path] | None) -> list[Trace]:
     return [trace for source in SOURCES for trace in traces_of(folder / source)]
 
 
-async def _measure(args: argparse.Namespace) -> dict[str, Any]:
+async def _measure(args: argparse.Namespace) -> EngineCost:
     import server
     from server.benchmarks.load.measure import measure_cost
     from server.engine.launcher import ensure_engine

@@ -59,14 +59,14 @@ PUBLISHED = {cost.name: cost for cost in (QWEN3_8B_B200, MIMO_V26_FLASH_SPARKS)}
 
 
 def read_cost(name_or_path: str) -> EngineCost:
-    """A published cost by its name, or one that `--measure --json` has printed into a file. DflashError otherwise."""
+    """A published cost by its name, or the one in a file that `--measure --json` has printed. DflashError otherwise."""
     if name_or_path in PUBLISHED:
         return PUBLISHED[name_or_path]
     path = Path(name_or_path)
     if not path.is_file():
         raise DflashError(f"{name_or_path} is no file and none of {', '.join(PUBLISHED)}")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))["cost"]
         cost = EngineCost(
             name=str(found["name"]),
             source=str(found["source"]),
