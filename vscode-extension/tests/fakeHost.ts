@@ -101,6 +101,8 @@ export const host = {
   executed: [] as string[],
   contexts: new Map<string, unknown>(),
   enable: {} as Record<string, unknown>,
+  /** What the other extensions give to who activates them, by their names. */
+  extensions: {} as Record<string, () => unknown>,
 
   get registered(): number {
     return (
@@ -157,7 +159,15 @@ export const window = {
   onDidChangeActiveTextEditor: host.editors.subscribe,
 };
 
+export const extensions = {
+  getExtension(name: string): { activate(): Promise<unknown> } | undefined {
+    const give = host.extensions[name];
+    return give && { activate: async () => give() };
+  },
+};
+
 export const workspace = {
+  workspaceFolders: undefined as { uri: string }[] | undefined,
   get textDocuments(): FakeDocument[] {
     return window.activeTextEditor ? [window.activeTextEditor.document] : [];
   },

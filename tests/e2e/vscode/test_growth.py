@@ -52,6 +52,21 @@ def test_tab_while_it_grows_takes_what_is_shown_and_the_rest_follows(site: Site,
     assert_saved(window, file, f"{head}\n    {BODY}")
 
 
+def test_what_is_accepted_while_it_grows_is_counted(site: Site, window: Workbench, edit: Edit) -> None:
+    before = accepted(window)
+    start(site, window, edit, "counted_early", delay_ms=400)
+    window.wait_for_ghost("value_2")
+    window.press("Tab")
+    window.pause(200)
+    assert accepted(window) == before + 1
+
+
+def accepted(window: Workbench) -> int:
+    """Completions in Python that were accepted by now, as the engine's status page has them."""
+    row = window.engine_page().locator("tr", has_text="python")
+    return int(row.inner_text().split()[2]) if row.count() else 0
+
+
 def test_typing_what_is_shown_keeps_it_shown(site: Site, window: Workbench, edit: Edit) -> None:
     file, head = start(site, window, edit, "typed_through")
     window.wait_for_ghost("value_1")

@@ -150,8 +150,11 @@ def test_debug_information_has_versions_and_no_text_of_the_user(site: Site, wind
     assert "the_marker" not in json.dumps(copied)
 
 
-def test_the_log_holds_nothing_that_was_typed(site: Site, window: Workbench, edit: Edit) -> None:
+def test_the_log_is_shown_and_holds_nothing_that_was_typed(site: Site, window: Workbench, edit: Edit) -> None:
     offered(site, window, edit, "marker_of_typed_text.py")
+    window.command("DFlash: Show Logs")
+    window.page.locator(".panel .view-line", has_text="Starting").first.wait_for()
+    window.command("View: Close Panel")
     logs = list((site.code_server.data / "logs").rglob("DFlash*.log"))
     assert logs
     for log in logs:
