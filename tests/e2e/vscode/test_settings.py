@@ -154,7 +154,7 @@ def test_the_log_is_shown_and_holds_nothing_that_was_typed(site: Site, window: W
     offered(site, window, edit, "marker_of_typed_text.py")
     window.command("DFlash: Show Logs")
     window.page.locator(".panel .view-line", has_text="Starting").first.wait_for()
-    window.command("View: Close Panel")
+    window.press("Control+j")
     logs = list((site.code_server.data / "logs").rglob("DFlash*.log"))
     assert logs
     for log in logs:
