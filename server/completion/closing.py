@@ -27,6 +27,7 @@ from server.completion.soundness import errors_with
 from server.completion.word_blocks import ends_of_word_blocks
 from server.context.languages import Language
 
+_GOES_ON = " ,.+-*/%&|^=<>!:~@\\"  # signs behind which more was to come
 MOST_QUOTES = 4  # strings in code in strings
 MOST_TRIES = 8  # ends of lines at which a text is tried to end instead
 
@@ -55,6 +56,15 @@ def closed(text: str, cursor: CursorText, *, shown: bool) -> str:
     return best
 
 
+def leaves_open(text: str, cursor: CursorText) -> bool:
+    """Whether a text that ended at a boundary opens more than it closes, which is right only where the file closes it.
+
+    Reads nothing but the text.
+    """
+    state = BracketScanner(cursor.language).advance(text)
+    return bool(state.depth or state.inside) and not cursor.language.prose
+
+
 def parses_worse(text: str, cursor: CursorText) -> bool:
     """Whether the file has more errors with the text than without."""
     after, before = errors_with(text, cursor), errors_with("", cursor)
@@ -63,9 +73,11 @@ def parses_worse(text: str, cursor: CursorText) -> bool:
 
 def _candidates(text: str, cursor: CursorText, *, shown: bool) -> Iterator[str]:
     yield from _closings(text, cursor)
+    if cursor.language.terminated:
+        yield from (each + ";" for each in _closings(text, cursor))
     if shown:
         return
-    shorter = text.rstrip(" ,")
+    shorter = text.rstrip(_GOES_ON)
     yield from _closings(shorter, cursor)
     for _ in range(MOST_TRIES):
         shorter = shorter[: max(0, shorter.rfind("\n"))].rstrip()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from server.completion.boundaries.line_boundary import REPETITION
-from server.completion.closing import closed, parses_worse
+from server.completion.closing import closed, leaves_open, parses_worse
 from server.completion.fit import Insertion, cursor_range, fit
 from server.completion.generated import Generated, Piece, Reader
 from server.completion.generation import Attachment, Generation, RoundText
@@ -116,10 +116,12 @@ class Request:
     def answer(self, generated: Generated, piece: Piece, stats: Stats) -> CompletionResult:
         """The answer that a piece of a generated text is."""
         text = generated.text[piece.start : piece.settled]
-        if text and (piece.finish in ("length", "eos") or piece.reason == REPETITION):
+        cursor = self.site.cursor
+        broke_off = piece.finish in ("length", "eos") or piece.reason == REPETITION
+        if text and (broke_off or (leaves_open(text, cursor) and parses_worse(text, cursor))):
             shown = self._on_growth is not None
             text = self._closed(generated, piece, shown=shown)
-            if piece.reason == REPETITION and not shown and parses_worse(text, self.site.cursor):
+            if piece.reason == REPETITION and not shown and parses_worse(text, cursor):
                 text = ""  # a loop is no loss
         return self.answer_with(text, piece.finish or "cancelled", piece.reason, stats)
 

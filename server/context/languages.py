@@ -23,6 +23,7 @@ class Language:
     heads: the same before its block. joints: signs that begin no statement, so that a line which begins with one
     carries on the statement above. ending: first words of lines that end a block.
     word_blocks: patterns of what opens a block that a word closes, and that word.
+    lone_closers: a closing bracket may stand without an opening one.
     terminated: a statement without a block ends with `;`. directives: lines that begin with `#` are for a
     preprocessor, and their column means nothing. syntax: the grammar; None where there is none.
     """
@@ -48,6 +49,7 @@ class Language:
     joints: str = ""
     ending: frozenset[str] = frozenset()
     word_blocks: tuple[tuple[str, str], ...] = ()
+    lone_closers: bool = False
     terminated: bool = False
     directives: bool = False
     syntax: Syntax | None = None
@@ -162,7 +164,7 @@ def _slashes(
     )
 
 
-PLAIN_TEXT = Language("plaintext", ("txt",), line_comments=(), prose=True)
+PLAIN_TEXT = Language("plaintext", ("txt",), line_comments=(), prose=True, lone_closers=True)
 
 LANGUAGES = (
     Language(
@@ -416,6 +418,7 @@ LANGUAGES = (
         ("<!--", "-->"),
         quotes='"',
         markup=True,
+        lone_closers=True,
         syntax=syntax("html", "document element", "", "", "quoted_attribute_value", "", statements="element"),
     ),
     Language(
@@ -488,6 +491,7 @@ LANGUAGES = (
         heredocs=r"(?<![<\w])<<-?(?:[ \t]+(?=[\"'\\]?[A-Z]{2}))?[\"'\\]?(?P<mark>[A-Za-z_]\w*)[\"']?",
         continuing=frozenset({"else", "elif", "do", "then"}),
         ending=frozenset({"fi", "done", "esac"}),
+        lone_closers=True,
         word_blocks=((rf"{_COMMAND}if\b", "fi"), (rf"{_COMMAND}do\b", "done"), (rf"{_COMMAND}case\b", "esac")),
         syntax=syntax(
             "bash",
@@ -504,6 +508,7 @@ LANGUAGES = (
         "yaml",
         ("yaml", "yml"),
         quotes="\"'",
+        lone_closers=True,
         syntax=syntax(
             "yaml",
             "stream document block_mapping block_sequence",
@@ -516,14 +521,21 @@ LANGUAGES = (
         ),
     ),
     Language("toml", ("toml",), multiline_quotes=('"""', "'''")),
-    Language("makefile", ("mk",), file_names=("Makefile", "GNUmakefile"), ending=frozenset({"endif", "endef"})),
-    Language("dockerfile", ("dockerfile",), file_names=("Dockerfile",)),
+    Language(
+        "makefile",
+        ("mk",),
+        lone_closers=True,
+        file_names=("Makefile", "GNUmakefile"),
+        ending=frozenset({"endif", "endef"}),
+    ),
+    Language("dockerfile", ("dockerfile",), lone_closers=True, file_names=("Dockerfile",)),
     Language(
         "markdown",
         ("md", "markdown"),
         ("<!--", "-->"),
         (),
         prose=True,
+        lone_closers=True,
         syntax=syntax(
             "markdown",
             "document section list list_item",
@@ -544,6 +556,7 @@ _BY_FILE_NAME = {name: language for language in LANGUAGES for name in language.f
 # A language we do not know is more likely code than prose: brackets and indentation still tell.
 _UNKNOWN = Language(
     "",
+    lone_closers=True,
     comment=("#", ""),
     line_comments=("//", "#"),
     block_comment=("/*", "*/"),

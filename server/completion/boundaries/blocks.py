@@ -126,6 +126,9 @@ class BlockRules:
             return self._begins_in_body(line, column, whole)
         return Stop(BLOCK_COMPLETE) if column < self._level else KEEP
 
+    def closes_too_much(self, fresh: str) -> int | None:
+        return None if self._language.lone_closers else self._scanner.first_surplus(fresh, self.closed_below)
+
     def ends(self, line: str, fresh: str) -> bool:
         first_word, column = _first_word(line), indentation(line)
         self._after_blank = self._on_cursor_line = False

@@ -13,6 +13,9 @@ from server.context.languages import Language
 _ENDS_LOGICAL_LINE = frozenset(";{}([:")
 
 
+FAR = 50  # brackets; what is open further out is not looked at
+
+
 @dataclass(frozen=True, eq=False)
 class Opener:
     """A bracket that is open: its character, the column of the logical line that opened it, and what is around it.
@@ -78,6 +81,27 @@ class BracketScanner:
         self._line = ""  # the line that is not complete yet
         self._at_line_start = LineState()
 
+    def first_surplus(self, fresh: str, least: int) -> int | None:
+        """Where `fresh`, the rest of the line, first closes a bracket too many; None where it does not.
+
+        Too many: of the outermost `least`, which somebody else closes, or none that is open. Behind a quote that
+        nothing closes one cannot tell.
+        """
+        line, offset = self._line + fresh, len(self._line)
+        innermost = self._read(self._at_line_start, self._line).innermost
+        for token in self._lexer.split(line, self._at_line_start.inside)[0]:
+            if token.kind is Kind.QUOTE:
+                return None
+            if token.start < offset:
+                continue
+            if token.kind is Kind.OPEN:
+                innermost = Opener(line[token.start], 0, innermost, _depth(innermost) + 1)
+            elif token.kind is Kind.CLOSE:
+                if _depth(innermost) <= least or not _is_open(PAIRS[line[token.start]], innermost):
+                    return token.start - offset
+                innermost = innermost.outer if innermost is not None else None
+        return None
+
     def advance(self, text: str) -> LineState:
         """Add text and return the state that the whole text ends in."""
         *whole, rest = (self._line + text).split("\n")
@@ -122,6 +146,14 @@ class BracketScanner:
 
 def _depth(opener: Opener | None) -> int:
     return 0 if opener is None else opener.depth
+
+
+def _is_open(character: str, innermost: Opener | None) -> bool:
+    for _ in range(FAR):
+        if innermost is None or innermost.character == character:
+            return innermost is not None
+        innermost = innermost.outer
+    return True
 
 
 def closed_by(

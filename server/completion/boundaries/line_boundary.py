@@ -89,6 +89,10 @@ class LineRules(Protocol):
         """
         ...
 
+    def closes_too_much(self, fresh: str) -> int | None:
+        """Where the generated part of a line closes a bracket that the text below closes, or none that is open."""
+        ...
+
     def ends(self, line: str, fresh: str) -> bool:
         """The line was kept, `fresh` is the generated part of it; whether the unit is complete with it."""
         ...
@@ -158,6 +162,13 @@ class LineBoundary:
         if isinstance(verdict, Stop):
             self._end(verdict.reason)
             return
+        cut = self._rules.closes_too_much(fresh)
+        if cut is not None:
+            if fresh[:cut].strip() and not self._stands_next_below(line.rstrip()):
+                self._kept = self._start + len(fresh[:cut].rstrip())
+                self._equal = 0
+            self._end(ALREADY_BELOW)
+            return
         kept, before, depth = fresh.rstrip(), self._kept, self._rules.depth
         done = self._rules.ends(line, fresh)
         within, self._within = self._within, self._within and self._rules.inside_string
@@ -197,6 +208,11 @@ class LineBoundary:
         whole = within or (not self._rules.leads and self._rules.depth <= self._depth_before_equal)
         return (whole and self._evidence > 0) or self._evidence == ENOUGH_EQUAL
 
+    def _stands_next_below(self, line: str) -> bool:
+        below = self._cursor.lines_below
+        typed = self._start == 0 and not self._cursor.on_blank_line
+        return not typed and line in (*below[self._equal : self._equal + 1], *below[:1])
+
     def _begins_what_is_below(self, fresh: str) -> bool:
         """Whether a line that broke off is the beginning of the line below that it comes to."""
         line, below = self._whole(fresh).rstrip(), self._cursor.lines_below
@@ -212,7 +228,11 @@ class LineBoundary:
         verdict = self._rules.begins(line, whole=False)
         if isinstance(verdict, Stop):
             self._end(verdict.reason)
-        elif isinstance(verdict, Keep) and not self._may_turn_out_unwanted(line):
+        elif (
+            isinstance(verdict, Keep)
+            and not self._may_turn_out_unwanted(line)
+            and self._rules.closes_too_much(fresh) is None
+        ):
             self._settle(self._start + len(fresh.rstrip()))
 
     def _judge(self, line: str, whole: bool) -> Verdict:
@@ -221,6 +241,8 @@ class LineBoundary:
             return verdict
         if self._is_fence(line):
             return Stop(PROSE)
+        if self._ends_no_comment(line):
+            return Stop()
         if self._stands_below(line):
             return Stop(ALREADY_BELOW)
         return Stop(REPETITION) if self._is_loop(line.rstrip()) else KEEP
@@ -242,6 +264,11 @@ class LineBoundary:
 
     def _is_fence(self, line: str) -> bool:
         return self._fence_ends and not self._rules.inside_string and line.lstrip().startswith(FENCE)
+
+    def _ends_no_comment(self, line: str) -> bool:
+        """Whether the line begins with the end of a comment that it is not in."""
+        comment = self._cursor.language.block_comment
+        return comment is not None and not self._rules.inside_string and line.lstrip().startswith(comment[1])
 
     def _stands_below(self, line: str) -> bool:
         """Whether the line begins by closing what the file closes itself below the cursor."""
@@ -265,6 +292,8 @@ class LineBoundary:
             or (self._fence_ends and (FENCE.startswith(start) or start.startswith(FENCE)))
             or line[-1] in CLOSERS
             or self._stands_below(line)
+            or self._ends_no_comment(line)
+            or start in "*-]"  # of the end of a comment
         )
 
     def _closers_below(self, kept: str) -> int:

@@ -17,6 +17,7 @@ from server.completion.boundaries.line_boundary import BOUNDARY, FENCE, NO_TEXT
 
 _BLANKS = " \t"
 _ENDS_WITH_LINE = Enclosing("", 0, re.compile("()"))
+_WORD = re.compile(r"\w")
 _GOES_ON = ("<", ",", "|", "&", "=", "+", "?")
 
 
@@ -50,6 +51,7 @@ class MidLine:
         self._joins = bool(cursor.language.joints)
         self._fence_ends = fence_ends
         self._right = cursor.line_after.strip(_BLANKS)
+        self._below = cursor.next_line or ""
         self._around = None if code else self._string_around(cursor, above.inside, state.inside)
         self._open = _Open(0, state.depth - below - on_line, "" if code else above.inside)
         self._start = 0  # where the line begins that is not complete yet
@@ -105,6 +107,8 @@ class MidLine:
             return self._read_in_string(self._around, line, whole)
         if self._start and self._fence_ends and not self._open.inside and (fence := _fence(line, whole)):
             return (0 if fence == FENCE else None), 0, self._open
+        if self._start and line.strip() and self._is_below(line, whole):
+            return (0 if whole else None), 0, self._open
         offset = len(self._line_before) if self._start == 0 else 0
         tokens, inside = self._lexer.split(self._line_before + line if offset else line, self._open.inside)
         depth, owed, place = self._open.depth, self._open.owed, 0
@@ -135,6 +139,11 @@ class MidLine:
         if whole and not (self._joins and line.rstrip().endswith(_GOES_ON)):
             return len(line), len(line), self._open
         return None, len(line), self._open
+
+    def _is_below(self, line: str, whole: bool) -> bool:
+        """Whether the line is the next one below, or may yet be."""
+        line = line.rstrip()
+        return line == self._below and _WORD.search(line) is not None if whole else self._below.startswith(line)
 
     def _read_in_string(self, around: Enclosing, line: str, whole: bool) -> tuple[int | None, int, _Open]:
         """The same for text in a string or comment: it ends with what closes that, and with its line, at the latest."""

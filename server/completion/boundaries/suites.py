@@ -45,8 +45,14 @@ class SuiteRules:
         assert cursor.language.syntax is not None
         self._scanner = SyntaxScanner(cursor.language.syntax, row)
         self._state = self._scanner.advance(cursor.before)
-        self.inside = self._inside(cursor)
-        self.closed_below = self._brackets_closed(cursor)
+        # Brackets that are open at the cursor were opened in its logical line, mostly the line itself.
+        self._brackets = BracketScanner(cursor.language)
+        far = self._state.depth or self._state.in_string
+        at_cursor = self._brackets.advance(cursor.before if far else cursor.line_before)
+        self.inside = at_cursor.inside if self._state.in_string else ""
+        opened = at_cursor.open[-self._state.depth :] if self._state.depth else []
+        self.closed_below = closed_by(cursor.after, opened, cursor.language)[0] if opened else 0
+        self._closed_by_others = at_cursor.depth - self._state.depth + self.closed_below
         self._after_blank = False  # a blank line was generated after the last line kept
         self._level, self._head = self._state.indent, self._state.first
         self._unit = self._unit_at_cursor(cursor)
@@ -57,16 +63,6 @@ class SuiteRules:
         if cursor.on_blank_line:
             return Unit.BLOCK if self._state.opens_block else Unit.UNKNOWN
         return Unit.COMMENT if self._state.after_comment else Unit.STATEMENT
-
-    def _brackets_closed(self, cursor: CursorText) -> int:
-        if not self._state.depth:
-            return 0
-        opened = BracketScanner(cursor.language).advance(cursor.before).open[-self._state.depth :]
-        return closed_by(cursor.after, opened, cursor.language)[0]
-
-    def _inside(self, cursor: CursorText) -> str:
-        """What is open at the cursor of strings of several lines, as `Lexer.split` has it."""
-        return BracketScanner(cursor.language).advance(cursor.before).inside if self._state.in_string else ""
 
     @property
     def leads(self) -> bool:
@@ -125,6 +121,9 @@ class SuiteRules:
             return Stop(BLOCK_COMPLETE) if leaves_block else KEEP
         return Stop() if self._after_blank else KEEP
 
+    def closes_too_much(self, fresh: str) -> int | None:
+        return self._brackets.first_surplus(fresh, max(0, self._closed_by_others))
+
     def ends(self, line: str, fresh: str) -> bool:
         goes_on = not self._state.complete
         self._after_blank = False
@@ -180,6 +179,7 @@ class SuiteRules:
 
     def _advance(self, text: str) -> bool:
         """Read more text; false when the parser did not finish in time, and the unit must end here."""
+        self._brackets.advance(text)
         try:
             self._state = self._scanner.advance(text)
         except ParseLimit:
