@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from server.completion.boundaries.blocks import BlockRules
 from server.completion.boundaries.boundary import Boundary, CursorText, indentation
-from server.completion.boundaries.bracket_scanner import BracketScanner
 from server.completion.boundaries.enclosing import enclosing
 from server.completion.boundaries.end_mark import EndMark
 from server.completion.boundaries.line_boundary import LineBoundary
@@ -36,14 +35,13 @@ def _unguarded(cursor: CursorText, single_line: bool, fence_ends: bool) -> Bound
     fence_ends = fence_ends and not cursor.language.prose
     if not _ONLY_CLOSERS.fullmatch(cursor.line_after) or _heads_a_block(cursor):
         return MidLine(cursor, fence_ends=fence_ends)
-    rules = None if single_line else _rules(cursor)
-    inside = BracketScanner(cursor.language).advance(cursor.before).inside if rules is None else rules.inside
-    around = enclosing(cursor, inside)
+    known = SingleLine(cursor) if single_line else _rules(cursor)
+    around = enclosing(cursor, known.inside)
     if around is not None and around.closing in cursor.line_after:
         around = None  # what stands right of the cursor may come with the text, and is replaced then
     if around is not None:
         cursor = replace(cursor, after=cursor.after[: around.place])  # below it no line is compared
-    boundary = SingleLine() if rules is None else LineBoundary(cursor, rules, fence_ends=fence_ends)
+    boundary = known if isinstance(known, SingleLine) else LineBoundary(cursor, known, fence_ends=fence_ends)
     return boundary if around is None else EndMark(boundary, around)
 
 

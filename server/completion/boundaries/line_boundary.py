@@ -198,8 +198,8 @@ class LineBoundary:
         if not below or line != below[self._equal]:
             return False
         if not self._equal:
-            if line.lstrip()[0] in CLOSERS and not within:
-                return False  # `_stands_below` knows more of closers
+            if line.lstrip()[0] in CLOSERS and not within and not _WORD.search(line):
+                return False  # `_stands_below` knows more of closers alone
             self._kept_before_equal, self._depth_before_equal = kept_before, depth_before
             self._evidence = 0
         self._equal += 1
@@ -216,9 +216,11 @@ class LineBoundary:
     def _begins_what_is_below(self, fresh: str) -> bool:
         """Whether a line that broke off is the beginning of the line below that it comes to."""
         line, below = self._whole(fresh).rstrip(), self._cursor.lines_below
-        if (self._start == 0 and not self._cursor.on_blank_line) or not _WORD.search(line):
+        if self._start == 0 and not self._cursor.on_blank_line:
             return False
-        return any(each.startswith(line) for each in (*below[self._equal : self._equal + 1], *below[:1]))
+        if self._equal and any(each.startswith(line) for each in below[self._equal : self._equal + 1]):
+            return True
+        return _WORD.search(line) is not None and any(each.startswith(line) for each in below[:1])
 
     def _peek(self, fresh: str) -> None:
         """Judge a line that has only begun."""
