@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from dflash_core.errors import CheckpointError
@@ -12,6 +14,23 @@ Config = Mapping[str, Any]
 
 _LARGEST_SIZE = 1 << 24
 """Of any dimension: beyond it a config is damaged, and building from it would only exhaust the memory."""
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json of a checkpoint folder."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise CheckpointError(f"no checkpoint at {folder}: config.json is missing")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        # The first files of MiMo-V2.6-Flash's draft (before revision b2674c72) had a comma too many.
+        raise CheckpointError(f"{path} cannot be read: {error}; a later revision of it may be right") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{path} is not a JSON object")
+    return config
 
 
 def size(config: Config, key: str) -> int:

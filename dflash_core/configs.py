@@ -141,29 +141,26 @@ def default_target_layer_ids(num_draft_layers: int, num_target_layers: int) -> l
 
 def check_pair(target: TargetSpec, draft: DraftSpec) -> None:
     """Raises IncompatiblePairError, naming the first property in which the draft does not fit the target."""
-    if draft.hidden_size != target.hidden_size:
-        raise IncompatiblePairError(
-            f"draft does not fit its target: hidden size {draft.hidden_size}, target has {target.hidden_size}"
-        )
-    if draft.vocab_size != target.vocab_size:
-        raise IncompatiblePairError(
-            f"draft does not fit its target: vocabulary of {draft.vocab_size}, target has {target.vocab_size}"
-        )
-    n = len(target.layers)
-    if draft.num_target_layers and draft.num_target_layers != n:
-        raise IncompatiblePairError(
-            f"draft does not fit its target: made for {draft.num_target_layers} layers, target has {n}"
-        )
-    outside = [i for i in draft.target_layer_ids if not 0 <= i < n]
+    found = misfits(draft, target.hidden_size, target.vocab_size, len(target.layers))
+    if found:
+        raise IncompatiblePairError(f"draft does not fit its target: {found[0]}")
+
+
+def misfits(draft: DraftSpec, hidden_size: int, vocab_size: int, layers: int) -> list[str]:
+    """Why a draft cannot run over a target of these sizes, in plain words; [] when it can."""
+    found = []
+    if draft.hidden_size != hidden_size:
+        found.append(f"hidden size {draft.hidden_size}, target has {hidden_size}")
+    if draft.vocab_size != vocab_size:
+        found.append(f"vocabulary of {draft.vocab_size}, target has {vocab_size}")
+    if draft.num_target_layers and draft.num_target_layers != layers:
+        found.append(f"made for {draft.num_target_layers} layers, target has {layers}")
+    outside = [i for i in draft.target_layer_ids if not 0 <= i < layers]
     if outside:
-        raise IncompatiblePairError(
-            f"draft does not fit its target: target_layer_ids {outside} are not in 0..{n - 1} of the target"
-        )
-    if not 0 <= draft.mask_token_id < target.vocab_size:
-        raise IncompatiblePairError(
-            f"draft does not fit its target: mask_token_id {draft.mask_token_id} is outside the vocabulary "
-            f"of {target.vocab_size}"
-        )
+        found.append(f"target_layer_ids {outside} are not in 0..{layers - 1} of the target")
+    if not 0 <= draft.mask_token_id < vocab_size:
+        found.append(f"mask_token_id {draft.mask_token_id} is outside the vocabulary of {vocab_size}")
+    return found
 
 
 def _layer(config: Config, **options: Any) -> LayerSpec:

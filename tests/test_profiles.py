@@ -30,7 +30,8 @@ def write(directory: Path, text: str, name: str = "mine.toml") -> str:
 
 def test_every_shipped_profile_loads() -> None:
     mimo = [f"mimo-{version}{engine}" for version in ("v2.5", "v2.6-flash") for engine in ("", "-vllm")]
-    assert shipped_profiles() == ["embedded", *mimo, "openai-compatible", "replay"]
+    resident = ["mimo-7b", "mimo-v2.5-resident", "mimo-v2.6-flash-resident"]
+    assert shipped_profiles() == sorted(["embedded", *mimo, *resident, "openai-compatible", "replay"])
     for name in shipped_profiles():
         assert load_profile(name).name == name
 

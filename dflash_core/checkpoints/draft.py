@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from dflash_core.checkpoints.module import load_module
 from dflash_core.checkpoints.names import checkpoint_names, part_rows
-from dflash_core.checkpoints.reading import FLOAT_TYPES, SCALE, TensorFolder, read_config
+from dflash_core.checkpoints.reading import FLOAT_TYPES, SCALE, TensorFolder
+from dflash_core.config_values import read_config
 from dflash_core.configs import check_pair, draft_spec
 from dflash_core.draft import Draft
 from dflash_core.errors import CheckpointError, IncompatiblePairError

@@ -23,20 +23,6 @@ Progress = Callable[[float], None]
 """Called with the share done, 0 to 1."""
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """config.json of a checkpoint folder."""
-    path = folder / "config.json"
-    if not path.is_file():
-        raise CheckpointError(f"no checkpoint at {folder}: config.json is missing")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{path} is not a JSON object")
-    return config
-
-
 class TensorFolder:
     """The tensors of a checkpoint folder by name, over one or several safetensors files; read only when asked for.
 

@@ -14,8 +14,8 @@ from dflash_core.checkpoints.as_stored import store_as_published
 from dflash_core.checkpoints.generic_target import known_to_transformers, load_generic_target
 from dflash_core.checkpoints.module import load_module
 from dflash_core.checkpoints.names import checkpoint_names, part_rows
-from dflash_core.checkpoints.reading import Progress, TensorFolder, read_config
-from dflash_core.config_values import whole
+from dflash_core.checkpoints.reading import Progress, TensorFolder
+from dflash_core.config_values import read_config, whole
 from dflash_core.configs import target_spec
 from dflash_core.errors import UnsupportedModelError
 from dflash_core.specs import TargetSpec

@@ -38,6 +38,9 @@ def _text(report: dict[str, Any]) -> str:
         *((name, _directory(facts)) for name, facts in sorted(report["directories"].items())),
         ("engines", _engines(report["engines"])),
     ]
+    pair = report["pair"] or {}
+    for kind, word in (("refusals", "refused"), ("warnings", "warning"), ("facts", "fits")):
+        rows += [(f"pair, {word}", line) for line in pair.get(kind, [])]
     for check in report["profiles"]:
         rows.append(
             (f"profile {check['profile']}", "can run" if check["can_run"] else f"cannot run: {check['reason']}")

@@ -6,6 +6,10 @@ import argparse
 import asyncio
 import json
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from server.monitoring.readiness import Readiness
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,11 +63,25 @@ def _list(args: argparse.Namespace) -> int:
         profiles = [check.to_json() for check in checks]
         print(json.dumps({"default": DEFAULT_PROFILE, "profiles": profiles}))
         return 0
-    rows = [("PROFILE", "ENGINE", "TARGET", "DRAFT", "WEIGHTS", "RUNS HERE")]
+    rows = [("PROFILE", "ENGINE", "TARGET", "DRAFT", "WEIGHTS", "MEMORY", "RUNS HERE")]
     for check in checks:
         size = "-" if not check.target else "missing" if check.weights is None else megabytes(check.weights)
         runs = "yes" if check.can_run else f"no: {check.reason}"
         cells = (check.profile, check.kind, check.target, check.draft)
-        rows.append((*(cell or "-" for cell in cells), size, runs))  # type: ignore[arg-type]
+        rows.append((*(cell or "-" for cell in cells), size, _memory(check), runs))  # type: ignore[arg-type]
     print(aligned(rows))
+    for check in checks:
+        if check.footprint:
+            print(f"{check.profile}: {check.footprint.total / 1e9:.1f} GB of memory = {check.footprint.words()}")
+        for line in (check.note, *check.warnings):
+            if line:
+                print(f"{check.profile}: {line}")
     return 0
+
+
+def _memory(check: Readiness) -> str:
+    """How much memory a profile takes and whether this machine has it."""
+    if check.footprint is None:
+        return "-"
+    words = {True: "fits", False: "too large", None: "no such device"}[check.fits]
+    return f"{check.footprint.total / 1e9:.1f} GB, {words}"

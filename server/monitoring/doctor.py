@@ -12,11 +12,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from dflash_core.compatibility import compare_pair
 from server import __version__, paths
 from server.errors import DflashError
 from server.monitoring.device import machine_memory, probe_device
 from server.monitoring.engines import engine_states
 from server.monitoring.readiness import Readiness, check_profiles, known_profiles
+from server.profiles import load_profile
 
 PACKAGES = (
     "torch",
@@ -45,9 +47,10 @@ def examine(wanted: str) -> dict[str, Any]:
         names.append(wanted)
     checks = check_profiles(names, device)
     directories = _directories()
+    pair = _pair(wanted)
     return {
         "version": __version__,
-        "problem": _problem(checks[names.index(wanted)], directories),
+        "problem": _problem(checks[names.index(wanted)], directories, pair),
         "python": {
             "version": platform.python_version(),
             "executable": sys.executable,
@@ -58,12 +61,29 @@ def examine(wanted: str) -> dict[str, Any]:
         "directories": directories,
         "engines": {name: asdict(health) for name, health in asyncio.run(engine_states(names)).items()},
         "profiles": [check.to_json() for check in checks],
+        "pair": pair,
     }
 
 
-def _problem(wanted: Readiness, directories: dict[str, Any]) -> str | None:
+def _pair(wanted: str) -> dict[str, Any] | None:
+    """Whether the wanted profile's draft fits its target, tokenizers compared as well; None without a pair at hand."""
+    try:
+        profile = load_profile(wanted)
+    except DflashError:
+        return None
+    target, draft = profile.target, profile.draft
+    if target is None or draft is None or not (target.path / "config.json").is_file():
+        return None
+    tokenizer = profile.prompt.tokenizer if profile.prompt else None
+    revisions = (target.revision, draft.revision)
+    return asdict(compare_pair(target.path, draft.path, tokenizer=tokenizer, revisions=revisions))
+
+
+def _problem(wanted: Readiness, directories: dict[str, Any], pair: dict[str, Any] | None) -> str | None:
     if not wanted.can_run:
         return f"profile {wanted.profile} cannot run: {wanted.reason}"
+    if pair and pair["refusals"]:
+        return f"profile {wanted.profile} cannot run: {pair['refusals'][0]}"
     problem: str | None = directories["runtime"].get("problem")
     return problem
 

@@ -8,15 +8,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from dflash_core.compatibility import PairReport, compare_pair
 from server import paths
 from server.engine.remote import token_problem
 from server.errors import DflashError
 from server.monitoring.device import Device, machine_memory
-from server.profiles import ModelSource, Profile, load_profile, own_profiles, shipped_profiles
+from server.monitoring.footprint import BESIDE_WEIGHTS, Footprint, footprint_of, stored_bytes
+from server.profiles import Profile, load_profile, own_profiles, shipped_profiles
 
 NEEDED_PACKAGES = ("torch", "transformers", "safetensors")
-# What an engine process takes beside its weights: torch itself, buffers, a few sessions. An estimate.
-BESIDE_WEIGHTS = 700_000_000
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,9 @@ class Readiness:
     target, draft: checkpoint directories, "" when the profile names none.
     weights: bytes of both on disk; None when one is missing.
     reason: why it cannot run, one line; "" when it can.
+    footprint: the memory it takes, where its sizes are known, also before its weights are here.
+    fits: whether that much memory is here; None when either is unknown.
+    note: what the profile says of itself. warnings: why its draft may accept less than it could.
     """
 
     profile: str
@@ -34,6 +37,10 @@ class Readiness:
     draft: str = ""
     weights: int | None = None
     reason: str = ""
+    footprint: Footprint | None = None
+    fits: bool | None = None
+    note: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def can_run(self) -> bool:
@@ -64,11 +71,18 @@ def check_profiles(names: Iterable[str], device: Device | None = None) -> list[R
 def check_profile(profile: Profile, device: Device | None = None) -> Readiness:
     """Whether this machine can run the profile. Without `device`, torch's own devices are not looked at."""
     sources = [source for source in (profile.target, profile.draft) if source]
-    sizes = [_weights(source) for source in sources]
+    sizes = [stored_bytes(source.path) for source in sources]
     total = sum(size for size in sizes if size is not None) if sources and None not in sizes else None
+    needed = footprint_of(profile)
+    available = _available(profile, device)
+    pair = _pair(profile)
     return Readiness(
         profile=profile.name,
         kind=profile.engine.kind,
+        footprint=needed,
+        fits=None if needed is None or available is None else needed.total <= available,
+        note=(profile.target.note or "") if profile.target else "",
+        warnings=pair.warnings if pair else (),
         target=str(profile.target.path) if profile.target else "",
         draft=str(profile.draft.path) if profile.draft else "",
         weights=total,
@@ -87,6 +101,7 @@ def _reason(profile: Profile, weights: int | None, device: Device | None) -> str
     return (
         _target_reason(profile)
         or _draft_reason(profile)
+        or _pair_reason(profile)
         or _prompt_reason(profile)
         or _device_reason(profile, device)
         or _memory_reason(profile, weights or 0, device)
@@ -110,7 +125,7 @@ def _target_reason(profile: Profile) -> str:
     path = profile.target.path
     pin = next((pin for place, pin in PINS.items() if path == paths.cache_dir() / place), None)
     remedy = f": dflash-lsp fetch {profile.name}" if pin else ""
-    if _weights(profile.target) is None:
+    if stored_bytes(profile.target.path) is None:
         return f"its target is not at {path}{remedy}"
     if pin or (path / MANIFEST).exists():
         problem = manifest_problem(path, pin)
@@ -119,7 +134,7 @@ def _target_reason(profile: Profile) -> str:
 
 
 def _draft_reason(profile: Profile) -> str:
-    if profile.draft and _weights(profile.draft) is None:
+    if profile.draft and stored_bytes(profile.draft.path) is None:
         return f"its draft is not at {profile.draft.path}"
     return ""
 
@@ -153,26 +168,36 @@ def _device_reason(profile: Profile, device: Device | None) -> str:
 
 def _memory_reason(profile: Profile, weights: int, device: Device | None) -> str:
     """Weights are stored as bf16; the estimate is for those and what every engine takes beside them."""
-    wanted, _, index = profile.engine.device.partition(":")
-    gpus = device.cuda if device and not device.error else []
-    if wanted == "cuda" and not gpus:
+    available = _available(profile, device)
+    if available is None:
         return ""
-    on_gpu = bool(gpus) and wanted in ("auto", "cuda")
-    found = gpus[int(index or 0)]["memory"] if on_gpu else machine_memory()
-    limit = profile.engine.memory_limit
-    available = min(size for size in (found, limit, 2**62) if size is not None)
     needed = weights * (2 if profile.engine.dtype == "float32" else 1) + BESIDE_WEIGHTS
     if needed > available:
         return f"it needs about {needed / 1e9:.1f} GB of memory, {available / 1e9:.1f} GB can be had"
     return ""
 
 
-def _weights(source: ModelSource) -> int | None:
-    """Bytes of a checkpoint's weights; None when it is not there."""
-    try:
-        files = list(source.path.glob("*.safetensors"))
-        if not files or not (source.path / "config.json").is_file():
-            return None
-        return sum(file.stat().st_size for file in files)
-    except OSError:
+def _available(profile: Profile, device: Device | None) -> int | None:
+    """Bytes of memory that the profile's engine may have here; None where its device is not there."""
+    wanted, _, index = profile.engine.device.partition(":")
+    gpus = device.cuda if device and not device.error else []
+    if wanted == "cuda" and len(gpus) <= int(index or 0):
         return None
+    on_gpu = bool(gpus) and wanted in ("auto", "cuda")
+    found = gpus[int(index or 0)]["memory"] if on_gpu else machine_memory()
+    return min(size for size in (found, profile.engine.memory_limit, 2**62) if size is not None)
+
+
+def _pair_reason(profile: Profile) -> str:
+    pair = _pair(profile)
+    return next(iter(pair.refusals), "") if pair else ""
+
+
+def _pair(profile: Profile) -> PairReport | None:
+    """Whether the draft fits the target by their configs; None where there is nothing to compare."""
+    target, draft = profile.target, profile.draft
+    if target is None or draft is None:
+        return None
+    if not all((source.path / "config.json").is_file() for source in (target, draft)):
+        return None
+    return compare_pair(target.path, draft.path, revisions=(target.revision, draft.revision))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 from urllib.parse import urlsplit
 
+from dflash_core.published import PUBLISHED
 from server import paths
 from server.errors import DflashError
 from server.profiles.settings import (
@@ -226,7 +227,13 @@ def _text(table: _Table, context: int) -> TextSettings:
 
 
 def _target(table: _Table) -> ModelSource:
-    source = ModelSource(path=table.needed_path("path"), name=table.text("name"), revision=table.text("revision"))
+    source = ModelSource(
+        path=table.needed_path("path"),
+        name=table.text("name"),
+        revision=table.text("revision"),
+        published=table.choice("published", tuple(PUBLISHED), "") or None,
+        note=table.text("note"),
+    )
     table.end()
     return source
 

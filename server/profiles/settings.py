@@ -58,13 +58,16 @@ class EngineSettings:
 class ModelSource:
     """A checkpoint directory (safetensors and config.json), and what it is called where a person reads it.
 
-    rotary_base replaces the draft's own.
+    rotary_base replaces the draft's own; None tries the bases that its config names, once. published: which published
+    sizes it has, for what must be known before it is here. note: what a person must know of it, one line.
     """
 
     path: Path
     name: str | None = None
     revision: str | None = None
     rotary_base: float | None = None
+    published: str | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -125,9 +128,12 @@ class Profile:
         """
         engine = asdict(self.engine)
         del engine["idle_minutes"]
+        target = self.target and asdict(self.target)
+        if target:
+            del target["note"]
         parts = {
             "engine": engine,
-            "target": self.target and asdict(self.target),
+            "target": target,
             "draft": self.draft and asdict(self.draft),
             "tokenizer": self.prompt and self.prompt.tokenizer,
         }

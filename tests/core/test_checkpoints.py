@@ -15,8 +15,9 @@ from safetensors.torch import load_file, save_file
 from dflash_core import Engine, EngineOptions
 from dflash_core.checkpoints.draft import load_draft, save_draft
 from dflash_core.checkpoints.module import load_module
-from dflash_core.checkpoints.reading import TensorFolder, read_config
+from dflash_core.checkpoints.reading import TensorFolder
 from dflash_core.checkpoints.target import load_target
+from dflash_core.config_values import read_config
 from dflash_core.configs import target_spec
 from dflash_core.errors import CheckpointError, DFlashError, IncompatiblePairError
 from dflash_core.target import Target

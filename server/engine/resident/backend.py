@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from dflash_core.compatibility import compare_pair
 from server.context.tokenizer import PromptTokenizer
 from server.engine.backend import Ending, QueuedHandle, Round, Statistics
 from server.engine.protocol import BadRequest, CompletionRequest, EngineError, EngineHealth
@@ -149,6 +150,7 @@ class ResidentBackend:
             raise EngineError(f"profile {profile.name} lacks a target or a prompt section")
         if not profile.target.path.exists():
             raise EngineError(_missing_target(profile))
+        _compare(profile)
         tokenizer = PromptTokenizer.from_file(profile.prompt.tokenizer)
         self._progress(0.0, "importing torch")
         from dflash_core import Engine, EngineOptions
@@ -268,6 +270,22 @@ def _statistics(generation: Generation) -> Statistics:
 
 def _name(source: ModelSource | None) -> str | None:
     return None if source is None else source.name
+
+
+def _compare(profile: Profile) -> None:
+    """Says in the log why the draft may accept little; raises EngineError when it does not fit its target at all."""
+    if profile.target is None or profile.draft is None or profile.prompt is None:
+        return
+    report = compare_pair(
+        profile.target.path,
+        profile.draft.path,
+        tokenizer=profile.prompt.tokenizer,
+        revisions=(profile.target.revision, profile.draft.revision),
+    )
+    if report.refusals:
+        raise EngineError(report.refusals[0])
+    for words in report.warnings:
+        log.warning("profile %s: %s", profile.name, words)
 
 
 def _missing_target(profile: Profile) -> str:
