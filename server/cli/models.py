@@ -69,7 +69,7 @@ def _list(args: argparse.Namespace) -> int:
         runs = "yes" if check.can_run else f"no: {check.reason}"
         cells = (check.profile, check.kind, check.target, check.draft)
         rows.append((*(cell or "-" for cell in cells), size, _memory(check), runs))  # type: ignore[arg-type]
-    print(aligned(rows))
+    print(aligned(rows), end="\n\n")
     for check in checks:
         if check.footprint:
             print(f"{check.profile}: {check.footprint.total / 1e9:.1f} GB of memory = {check.footprint.words()}")
