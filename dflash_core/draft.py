@@ -8,6 +8,8 @@ anchor + k, the position whose input is the mask.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +36,11 @@ class Draft(nn.Module):
         self.rotary = RotaryEmbedding(spec.rotary)
         # A vector of its own: published mask rows of the target's table are often untrained (MiMo's is near zero).
         self.mask_embedding = nn.Parameter(torch.empty(hidden))
+
+    def turn_by(self, base: float) -> None:
+        """Replaces the rotary base; keys that were written by the old one are of no use after that."""
+        self.spec = replace(self.spec, rotary=replace(self.spec.rotary, base=base))
+        self.rotary = RotaryEmbedding(self.spec.rotary).to(self.mask_embedding.device)
 
     def context(self, features: Tensor) -> Tensor:
         """features: [N, T, len(target_layer_ids) * hidden] of the target -> [N, T, hidden], shared by all layers."""

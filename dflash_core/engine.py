@@ -196,6 +196,18 @@ class Engine:
         return Step(generation, block)
 
     @property
+    def has_draft(self) -> bool:
+        """Whether a draft is held, and was not given up for want of memory."""
+        return self._draft is not None
+
+    def use_rotary_base(self, base: float) -> None:
+        """Turns the draft's queries and keys by another base. Engine thread only; all sessions begin anew."""
+        if self._draft is None or self._draft.spec.rotary.base == base:
+            return
+        self._draft.turn_by(base)
+        self._hold(self._held)
+
+    @property
     def shortfall(self) -> str:
         """What was given up for want of memory, in one line; "" when nothing was."""
         return self._wanted.shortfall(self._held)

@@ -14,6 +14,7 @@ from typing import Any
 
 from dflash_core.compatibility import compare_pair
 from server import __version__, paths
+from server.engine.rotary_bases import kept_base
 from server.errors import DflashError
 from server.monitoring.device import machine_memory, probe_device
 from server.monitoring.engines import engine_states
@@ -76,7 +77,9 @@ def _pair(wanted: str) -> dict[str, Any] | None:
         return None
     tokenizer = profile.prompt.tokenizer if profile.prompt else None
     revisions = (target.revision, draft.revision)
-    return asdict(compare_pair(target.path, draft.path, tokenizer=tokenizer, revisions=revisions))
+    report = asdict(compare_pair(target.path, draft.path, tokenizer=tokenizer, revisions=revisions))
+    kept = kept_base(profile)
+    return {**report, "facts": [*report["facts"], *([kept["words"]] if kept else [])]}
 
 
 def _problem(wanted: Readiness, directories: dict[str, Any], pair: dict[str, Any] | None) -> str | None:

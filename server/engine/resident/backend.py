@@ -14,6 +14,7 @@ from dflash_core.compatibility import compare_pair
 from server.context.tokenizer import PromptTokenizer
 from server.engine.backend import Ending, QueuedHandle, Round, Statistics
 from server.engine.protocol import BadRequest, CompletionRequest, EngineError, EngineHealth
+from server.engine.rotary_bases import bases_to_try, keep_base, kept_base, trial_prompts
 from server.errors import DflashError
 from server.monitoring.metrics import Metrics
 from server.paths import cache_dir
@@ -154,16 +155,30 @@ class ResidentBackend:
         tokenizer = PromptTokenizer.from_file(profile.prompt.tokenizer)
         self._progress(0.0, "importing torch")
         from dflash_core import Engine, EngineOptions
+        from dflash_core.rotary_trial import try_rotary_bases
 
+        bases = bases_to_try(profile)
+        kept = kept_base(profile) if bases else None
+        base = kept["base"] if kept else profile.draft.rotary_base if profile.draft else None
         options = EngineOptions(
             device=profile.engine.device,
             dtype=profile.engine.dtype,
             context=profile.engine.context,
-            rotary_base=profile.draft.rotary_base if profile.draft else None,
+            rotary_base=base,
             memory_limit=profile.engine.memory_limit,
         )
         draft = profile.draft.path if profile.draft else None
         engine = Engine.load(profile.target.path, draft, tokenizer.token_bytes, options, self._progress)
+        if kept:
+            log.info("%s", kept["words"])
+        elif bases and engine.has_draft:
+            self._progress(1.0, "trying the draft's rotary bases, on first use")
+            trial = try_rotary_bases(
+                engine, bases, trial_prompts(tokenizer, engine.sessions.context), lambda: self._stopping
+            )
+            if trial:
+                log.info("%s", trial.words())
+                keep_base(profile, trial)
         return Loaded(engine, tokenizer)
 
     def _progress(self, share: float, what: str) -> None:
