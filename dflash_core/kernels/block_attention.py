@@ -20,6 +20,36 @@ from dflash_core.specs import LayerSpec
 
 _LOG2E = tl.constexpr(1.4426950408889634)
 _COMBINED = tl.constexpr(16)
+_UNROLLED = tl.constexpr(4)
+
+
+@triton.jit
+def _tile(
+    best, total, out, q, keys, values, first, end, length, at_query, scale,
+    KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, CAUSAL: tl.constexpr,
+    WINDOW: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One step of the running softmax: highest scores, their sums and values so far, with TILE more positions."""
+    d, dv = tl.arange(0, D), tl.arange(0, DV)
+    p = first + tl.arange(0, TILE)
+    at = p[:, None] * (KV_HEADS * HEAD_DIM) + d[None, :]
+    at_value = p[:, None] * (KV_HEADS * VALUE_DIM) + dv[None, :]
+    k = tl.load(keys + at, mask=(p < end)[:, None] & (d < HEAD_DIM)[None, :], other=0.0)
+    v = tl.load(values + at_value, mask=(p < end)[:, None] & (dv < VALUE_DIM)[None, :], other=0.0)
+    seen = (p < end)[None, :]
+    if CAUSAL:
+        seen = seen & (p[None, :] <= at_query[:, None])
+    if WINDOW > 0:
+        seen = seen & (tl.abs(at_query[:, None] - p[None, :]) < WINDOW)
+    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * _LOG2E)
+    scores = tl.where(seen, scores, float("-inf"))
+    higher = tl.maximum(best, tl.max(scores, axis=1))
+    floor = tl.where(higher == float("-inf"), 0.0, higher)
+    kept = tl.exp2(best - floor)
+    weights = tl.exp2(scores - floor[:, None])
+    total = total * kept + tl.sum(weights, axis=1)
+    out = tl.dot(weights.to(v.dtype), v, out * kept[:, None], input_precision=PRECISION)
+    return higher, total, out
 
 
 @triton.jit
@@ -49,32 +79,24 @@ def _attend(
     at_query = length + row
     channel = (d < HEAD_DIM)[None, :]
     dv = tl.arange(0, DV)
-    value_channel = (dv < VALUE_DIM)[None, :]
     at_q = row * (HEADS * HEAD_DIM) + (head * group + r % group) * HEAD_DIM
     q = tl.load(queries + at_q[:, None] + d[None, :], mask=(r < ROWS * group)[:, None] & channel, other=0.0)
     best = tl.full([R], float("-inf"), tl.float32)
     total = tl.zeros([R], tl.float32)
     out = tl.zeros([R, DV], tl.float32)
-    for start in tl.static_range(0, STRETCH, TILE):
-        p = first + start + tl.arange(0, TILE)
-        at = p[:, None] * (KV_HEADS * HEAD_DIM) + d[None, :]
-        at_value = p[:, None] * (KV_HEADS * VALUE_DIM) + dv[None, :]
-        k = tl.load(keys + at, mask=(p < end)[:, None] & channel, other=0.0)
-        v = tl.load(values + at_value, mask=(p < end)[:, None] & value_channel, other=0.0)
-        seen = (p < end)[None, :]
-        if CAUSAL:
-            seen = seen & (p[None, :] <= at_query[:, None])
-        if WINDOW > 0:
-            seen = seen & (tl.abs(at_query[:, None] - p[None, :]) < WINDOW)
-        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * _LOG2E)
-        scores = tl.where(seen, scores, float("-inf"))
-        higher = tl.maximum(best, tl.max(scores, axis=1))
-        floor = tl.where(higher == float("-inf"), 0.0, higher)
-        kept = tl.exp2(best - floor)
-        weights = tl.exp2(scores - floor[:, None])
-        total = total * kept + tl.sum(weights, axis=1)
-        out = tl.dot(weights.to(dtype), v, out * kept[:, None], input_precision=PRECISION)
-        best = higher
+    # Unrolled where that is short: a long context's stretches would take minutes to compile.
+    if STRETCH <= _UNROLLED * TILE:
+        for start in tl.static_range(0, STRETCH, TILE):
+            best, total, out = _tile(
+                best, total, out, q, keys, values, first + start, end, length, at_query, scale,
+                KV_HEADS, HEAD_DIM, VALUE_DIM, CAUSAL, WINDOW, TILE, D, DV, PRECISION,
+            )  # fmt: skip
+    else:
+        for start in range(0, STRETCH, TILE):
+            best, total, out = _tile(
+                best, total, out, q, keys, values, first + start, end, length, at_query, scale,
+                KV_HEADS, HEAD_DIM, VALUE_DIM, CAUSAL, WINDOW, TILE, D, DV, PRECISION,
+            )  # fmt: skip
     slot = (tl.program_id(1) * KV_HEADS + head) * R + r
     tl.store(partial + slot[:, None] * DV + dv[None, :], out, mask=(r < ROWS * group)[:, None])
     tl.store(maxima + slot, best)
