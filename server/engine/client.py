@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import secrets
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -321,6 +322,15 @@ class CompletionStream:
             await self._response.aclose()
             self.summary = self.summary or self._tally.summary(cancelled=True)
             self._give_up()
+
+    def hang_up(self) -> None:
+        """Let an engine of ours know at once that nobody reads on, before the loop has come to leaving the stream."""
+        if self._client.endpoint.is_ours and self._response is not None and not self._response.is_closed:
+            network_stream = self._response.extensions.get("network_stream")
+            connection = None if network_stream is None else network_stream.get_extra_info("socket")
+            if connection is not None:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
     async def set_priority(self, priority: int) -> None:
         """Move it in the engine's queue: 0 interactive, 1 ordinary, 2 warm-up and speculation."""

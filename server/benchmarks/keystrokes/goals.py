@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Report = dict[str, Any]
-GRACE_ROUNDS = 4  # of 5 ms, within the 20 ms that a cancelled generation goes on
+GRACE_ROUNDS = 4  # of 5 ms, within the 20 ms that a cancelled generation may go on
 
 
 @dataclass(frozen=True)
