@@ -91,6 +91,13 @@ class DflashProtocol(TextSyncProtocol):
             code, words = _REFUSED[self._has_begun]
             self._send_response(id, error=types.ResponseError(code, words))
 
+    def _execute_handler(self, msg_id: Any, *args: Any, **more: Any) -> None:
+        """pygls 2.1 forgets the future of a request once it is answered, but never that of a notification."""
+        super()._execute_handler(msg_id, *args, **more)
+        future = self._request_futures.get(msg_id)
+        if future is not None:
+            future.add_done_callback(lambda done: self._request_futures.pop(msg_id, None))
+
     def _send_response(self, msg_id: Any, result: Any = None, error: types.ResponseError | None = None) -> None:
         super()._send_response(msg_id, result, error)
         if self._shutdown and self._exit is not None:
