@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import Any
@@ -94,9 +95,10 @@ class DflashProtocol(TextSyncProtocol):
     def _execute_handler(self, msg_id: Any, *args: Any, **more: Any) -> None:
         """pygls 2.1 forgets the future of a request once it is answered, but never that of a notification."""
         super()._execute_handler(msg_id, *args, **more)
-        future = self._request_futures.get(msg_id)
+        future, loop = self._request_futures.get(msg_id), asyncio.get_running_loop()
         if future is not None:
-            future.add_done_callback(lambda done: self._request_futures.pop(msg_id, None))
+            # A turn later: a shutdown cancels all of them, one by one.
+            future.add_done_callback(lambda done: loop.call_soon(self._request_futures.pop, msg_id, None))
 
     def _send_response(self, msg_id: Any, result: Any = None, error: types.ResponseError | None = None) -> None:
         super()._send_response(msg_id, result, error)
