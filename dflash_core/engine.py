@@ -226,9 +226,11 @@ class Engine:
     def _calibrate(self) -> None:
         session = self.sessions.acquire(None, [0])
         self.decoder.prepare(session, self.policy.widths)
-        self.decoder.prefill(session, [0] * 64)
+        live = min(64, max(1, self.sessions.context - 1))
+        self.decoder.prefill(session, [0] * live)
         for _ in range(3):
             for width in self.policy.widths:
+                session.rewind(live)  # or the rounds of a long block would run out of a short context
                 self.policy.measure(width, lambda w: self.decoder.round(session, 0, w))
         session.rewind(0)
         self.sessions.release(session)
@@ -338,10 +340,15 @@ def load_in_precision(
     kind = torch.float32 if packed else serving_dtype(device) if dtype == "auto" else getattr(torch, dtype)
     target = load_target(path, device=device, dtype=kind, progress=progress)
     if packed:
-        if isinstance(target, GenericTarget):
-            raise DFlashError(f"dtype {dtype} is not possible for a target that transformers computes")
+        refuse_packing(target, dtype)
         pack_target(target, "int4" if dtype == "int4" else "int8")
     return target
+
+
+def refuse_packing(target: Target, dtype: Precision) -> None:
+    """Raises DFlashError where this target cannot be packed."""
+    if isinstance(target, GenericTarget):
+        raise DFlashError(f"dtype {dtype} is not possible for a target that transformers computes")
 
 
 def serving_dtype(device: torch.device) -> torch.dtype:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import torch
 
 from dflash_core.block_decoder import BlockDecoder
 from dflash_core.draft import Draft
 from dflash_core.generic_target import GenericTarget
-from dflash_core.kernels import MOST_ROWS
+from dflash_core.plain_path import plain_on_gpu
 from dflash_core.target import Target
 
 
@@ -31,12 +29,7 @@ def why_plain(target: Target, draft: Draft | None) -> str | None:
     """Why graphs cannot be captured for this pair; None when they can."""
     if target.device.type != "cuda":
         return "not a CUDA device"
-    if find_spec("triton") is None:
-        return "Triton is not installed"
-    if torch.cuda.get_device_capability(target.device) < (8, 0):
-        return "the device is older than compute capability 8.0"
-    if draft and draft.spec.block_size > MOST_ROWS:
-        return f"the draft's block has more than {MOST_ROWS} rows"
     if isinstance(target, GenericTarget):
         return "the target runs by its own library"
-    return None
+    block_size = draft.spec.block_size if draft else None
+    return plain_on_gpu(torch.cuda.get_device_capability(target.device), block_size)

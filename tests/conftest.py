@@ -69,10 +69,16 @@ def private_dirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def private_target(private_dirs: Path, embedded_target: Path) -> Path:
-    """Private directories whose cache holds the real target, by a link; returns the link."""
+    """Private directories whose cache holds the real target, by a link; returns the link.
+
+    What was measured for it is linked too: once for a machine suffices, and tests that want it measured say so.
+    """
     link = paths.cache_dir() / "embedded" / "target"
     link.parent.mkdir(parents=True)
     link.symlink_to(embedded_target)
+    measured = REAL_CACHE / "precision"
+    measured.mkdir(exist_ok=True)
+    (paths.cache_dir() / "precision").symlink_to(measured)
     return link
 
 

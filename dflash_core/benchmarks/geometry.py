@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 import triton
 from torch import nn
 
+from dflash_core.benchmarks.bandwidth import read_bandwidth, step_ms
 from dflash_core.benchmarks.stored_forms import STORED_TYPES, random_stored, skew, store_in_form
 from dflash_core.configs import default_target_layer_ids, draft_spec, target_spec
 from dflash_core.cuda_decoder import CudaDecoder
@@ -28,7 +29,6 @@ from dflash_core.sessions import Session
 from dflash_core.specs import DraftSpec, LayerSpec, MixtureSpec, RotarySpec, TargetSpec
 from dflash_core.target import Target
 
-_READ_BYTES = 8 << 30
 _MATRIX = 8192
 
 
@@ -206,16 +206,10 @@ def measure(
     }
 
 
-def read_bandwidth(device: torch.device) -> float:
-    """Bytes a second that a plain reduction reads from device memory."""
-    data = torch.ones(_READ_BYTES // 4, dtype=torch.float32, device=device)
-    return _READ_BYTES / (_device_ms(data.sum, 10) / 1000)
-
-
 def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
     """Floating-point operations a second of one large matrix product on random data."""
     a, b = (torch.randn(_MATRIX, _MATRIX, device=device, dtype=dtype) for _ in range(2))
-    return 2 * _MATRIX**3 / (_device_ms(lambda: a @ b, 20) / 1000)
+    return 2 * _MATRIX**3 / (step_ms(lambda: a @ b, device, 20) / 1000)
 
 
 def _costs(
@@ -227,7 +221,7 @@ def _costs(
     live = session.length
     graphs = decoder.graphs
     decoder.round(session, 1, block)
-    draft_ms = _device_ms(lambda: graphs.run("draft", lambda: None), repeats)
+    draft_ms = step_ms(lambda: graphs.run("draft", lambda: None), decoder.target.device, repeats)
     verify_ms, experts = {}, {}
     for width in verify_widths(block):
         session.rewind(live)
@@ -237,7 +231,7 @@ def _costs(
         def verify(width: int = width) -> None:
             graphs.run(f"verify {width}", lambda: None)
 
-        verify_ms[width] = _device_ms(verify, min(repeats, 100 // width))
+        verify_ms[width] = step_ms(verify, decoder.target.device, min(repeats, 100 // width))
         experts[width] = decoder.experts_read
     round_ms, accepted = _rounds(decoder, session, live, block, repeats)
     token_ms, _ = _rounds(decoder, session, live, 1, repeats)
@@ -375,17 +369,3 @@ def live_bytes(session: Session, live: int) -> float:
     for spec, keys, values in zip(cache.specs, cache.keys, cache.values, strict=True):
         total += (keys.nbytes + values.nbytes) / cache.capacity * min(live, spec.window or live)
     return total
-
-
-def _device_ms(work: Callable[[], object], repeats: int) -> float:
-    """Median time on the device of one call, by events, after a warm-up."""
-    work()
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        work()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times)

@@ -23,9 +23,6 @@ from dflash_core.layers.packed_linear import precision
 from dflash_core.target import Target
 from dflash_core.vocabulary import Vocabulary
 
-_READ_BYTES = 1 << 28
-"""Far beyond any cache."""
-
 
 @dataclass(frozen=True)
 class Run:
@@ -60,17 +57,6 @@ class SideBySide:
         return asdict(self)
 
 
-def read_bandwidth(device: torch.device, repeats: int = 7) -> float:
-    """Bytes a second that a reduction reads from memory; the best of some tries."""
-    data = torch.ones(_READ_BYTES // 4, device=device)
-    quickest = float("inf")
-    for _ in range(repeats):
-        started = time.perf_counter()
-        float(data.sum())  # the copy to the host waits for the device
-        quickest = min(quickest, time.perf_counter() - started)
-    return data.nbytes / quickest
-
-
 def measure(
     target: Target,
     draft: Draft,
@@ -84,7 +70,7 @@ def measure(
     progress: Callable[[str], None] = lambda what: None,
 ) -> SideBySide:
     """blocks: widths to verify, 0 for the policy's own choice. bandwidth: bytes a second, as `read_bandwidth`."""
-    context = max(128, max(map(len, prompts)) + max_tokens + 1)  # calibration needs some room of its own
+    context = max(map(len, prompts)) + max_tokens + 1
     progress("loading and calibrating")
     plain = Engine(target, None, vocabulary, context=context, sessions=1)
     drafting = Engine(target, draft, vocabulary, context=context, sessions=1)

@@ -18,6 +18,7 @@ from typing import Any
 
 from server.benchmarks.plot import bar_plot
 from server.context.tokenizer import PromptTokenizer
+from server.engine.kept_precision import kept_precision
 from server.errors import DflashError
 from server.profiles import Profile
 
@@ -63,7 +64,8 @@ def measure_engine(bench: EngineBench, prompts: list[list[int]], progress: Calla
     """The report of `bench engine --json`. Loads torch; its threads are those of the environment."""
     import torch
 
-    from dflash_core.benchmarks.side_by_side import measure, read_bandwidth
+    from dflash_core.benchmarks.bandwidth import read_bandwidth
+    from dflash_core.benchmarks.side_by_side import measure
     from dflash_core.checkpoints.draft import load_draft
     from dflash_core.engine import load_in_precision, serving_dtype
     from dflash_core.vocabulary import Vocabulary
@@ -72,7 +74,8 @@ def measure_engine(bench: EngineBench, prompts: list[list[int]], progress: Calla
     assert profile.target and profile.draft and profile.prompt  # or there were no prompts
     wanted = profile.engine.device
     device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted)
-    own = str(serving_dtype(device)).removeprefix("torch.")
+    kept = kept_precision(profile) if device.type == "cpu" and profile.engine.dtype == "auto" else None
+    own = kept.picked if kept else str(serving_dtype(device)).removeprefix("torch.")
     vocabulary = Vocabulary(PromptTokenizer.from_file(profile.prompt.tokenizer).token_bytes)
     bandwidth = read_bandwidth(device)
     precisions: dict[str, dict[str, Any]] = {}

@@ -42,9 +42,8 @@ def _text(report: dict[str, Any]) -> str:
     for kind, word in (("refusals", "refused"), ("warnings", "warning"), ("facts", "fits")):
         rows += [(f"pair, {word}", line) for line in pair.get(kind, [])]
     for check in report["profiles"]:
-        rows.append(
-            (f"profile {check['profile']}", "can run" if check["can_run"] else f"cannot run: {check['reason']}")
-        )
+        can = ", ".join(part for part in ("can run", check["precision"], check["slower"]) if part)
+        rows.append((f"profile {check['profile']}", can if check["can_run"] else f"cannot run: {check['reason']}"))
     return aligned(rows)
 
 

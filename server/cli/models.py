@@ -66,7 +66,8 @@ def _list(args: argparse.Namespace) -> int:
     rows = [("PROFILE", "ENGINE", "TARGET", "DRAFT", "WEIGHTS", "MEMORY", "RUNS HERE")]
     for check in checks:
         size = "-" if not check.target else "missing" if check.weights is None else megabytes(check.weights)
-        runs = "yes" if check.can_run else f"no: {check.reason}"
+        measured = f", {check.precision}" if check.precision else ""
+        runs = f"yes{measured}" if check.can_run else f"no: {check.reason}"
         cells = (check.profile, check.kind, check.target, check.draft)
         rows.append((*(cell or "-" for cell in cells), size, _memory(check), runs))  # type: ignore[arg-type]
     print(aligned(rows), end="\n\n")

@@ -162,6 +162,7 @@ class EngineHealth:
     progress: share of loading that is done, 0.0 to 1.0, or None when unknown or not loading.
     reason: what it is doing, or why it failed; "" when there is nothing to say.
     target, draft: their names; the replay engine says "replay" here.
+    precision: which `dtype` "auto" came to and why, one line; "" where it was not to be picked.
     memory: bytes that weights and caches hold, or None when unknown. context: tokens of one session, or None.
     kind: "resident" or "replay" for ours, "remote" for another engine.
     version: the dflash-lsp version that serves; "" for another engine.
@@ -175,6 +176,7 @@ class EngineHealth:
     draft: str = ""
     device: str = ""
     dtype: str = ""
+    precision: str = ""
     memory: int | None = None
     context: int | None = None
     kind: str = ""
@@ -192,7 +194,7 @@ class EngineHealth:
             raise ValueError("no state")
         known = {field.name for field in fields(cls)}
         # A missing or null text is an empty one, so that callers never have to ask twice.
-        texts = {"reason", "profile", "target", "draft", "device", "dtype", "kind", "version"}
+        texts = {"reason", "profile", "target", "draft", "device", "dtype", "precision", "kind", "version"}
         values: dict[str, Any] = {key: value for key, value in found.items() if key in known}
         for key in texts & set(values):
             values[key] = values[key] or ""

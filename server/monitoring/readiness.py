@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -10,11 +11,12 @@ from typing import Any
 
 from dflash_core.compatibility import PairReport, compare_pair
 from server import paths
+from server.engine.kept_precision import kept_precision
 from server.engine.remote import token_problem
 from server.errors import DflashError
 from server.monitoring.device import Device, machine_memory
 from server.monitoring.footprint import BESIDE_WEIGHTS, Footprint, footprint_of, stored_bytes
-from server.profiles import Profile, load_profile, own_profiles, shipped_profiles
+from server.profiles import ModelSource, Profile, load_profile, own_profiles, shipped_profiles
 
 NEEDED_PACKAGES = ("torch", "transformers", "safetensors")
 
@@ -29,6 +31,8 @@ class Readiness:
     footprint: the memory it takes, where its sizes are known, also before its weights are here.
     fits: whether that much memory is here; None when either is unknown.
     note: what the profile says of itself. warnings: why its draft may accept less than it could.
+    slower: in plain words, by which slower path it is computed here; "" when by the quickest.
+    precision: what serves under `dtype = "auto"` on this CPU and why, one line; "" when that was not measured.
     """
 
     profile: str
@@ -41,6 +45,8 @@ class Readiness:
     fits: bool | None = None
     note: str = ""
     warnings: tuple[str, ...] = ()
+    precision: str = ""
+    slower: str = ""
 
     @property
     def can_run(self) -> bool:
@@ -87,6 +93,8 @@ def check_profile(profile: Profile, device: Device | None = None) -> Readiness:
         draft=str(profile.draft.path) if profile.draft else "",
         weights=total,
         reason=_reason(profile, total, device),
+        precision=_precision(profile) if total else "",
+        slower=_slower(profile, device) if total else "",
     )
 
 
@@ -106,6 +114,39 @@ def _reason(profile: Profile, weights: int | None, device: Device | None) -> str
         or _device_reason(profile, device)
         or _memory_reason(profile, weights or 0, device)
     )
+
+
+def _slower(profile: Profile, device: Device | None) -> str:
+    from dflash_core.plain_path import needs_transformers, plain_on_gpu
+
+    if profile.engine.kind != "resident" or profile.target is None:
+        return ""
+    found = _config(profile.target)
+    if needs_transformers(found):
+        return f"the target ({found.get('model_type')}) is computed by transformers, the slower path"
+    wanted, _, index = profile.engine.device.partition(":")
+    gpus = device.cuda if device and not device.error else []
+    if wanted not in ("auto", "cuda") or len(gpus) <= int(index or 0):
+        return ""
+    major, _, minor = str(gpus[int(index or 0)]["capability"]).partition(".")
+    block = _config(profile.draft).get("block_size") if profile.draft else None
+    reason = plain_on_gpu((int(major), int(minor or 0)), block if isinstance(block, int) else None)
+    return f"on the GPU every step is launched by itself, which is slower: {reason}" if reason else ""
+
+
+def _config(source: ModelSource) -> dict[str, Any]:
+    try:
+        found = json.loads((source.path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _precision(profile: Profile) -> str:
+    if profile.engine.kind != "resident" or profile.engine.dtype != "auto":
+        return ""
+    kept = kept_precision(profile)
+    return f"{kept.picked}: {kept.reason}" if kept else ""
 
 
 def _recording_reason(profile: Profile) -> str:

@@ -371,3 +371,17 @@ def test_an_urgent_request_takes_the_session_of_a_less_urgent_one_which_goes_on_
         step()
     for generation, prompt, length in zip((*patient, urgent), prompts(4), (40, 40, 40, 4), strict=True):
         assert texts[generation.number] == generate(alone, prompt, length)
+
+
+@pytest.mark.parametrize("context", [1, 2, 9, 63, 72])
+def test_a_context_too_short_for_a_calibration_of_full_length_is_calibrated_all_the_same(
+    context: int, tmp_path: Path
+) -> None:
+    pair = tiny.write_target(tmp_path / "target"), tiny.write_draft(tmp_path / "draft")
+    options = EngineOptions(device="cpu", dtype="float32", context=context)
+    engine = Engine.load(*pair, tiny.token_bytes(), options)
+    assert set(engine.policy.round_ms) == {1, 2, 4, 8}
+    if context > 2:
+        whole = Engine.load(*pair, tiny.token_bytes(), EngineOptions(device="cpu", dtype="float32", context=256))
+        room = context - 2
+        assert generate(engine, [5, 6], room, draft="on") == generate(whole, [5, 6], room, draft="off")

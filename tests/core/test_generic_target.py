@@ -25,6 +25,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma3_text": {"sliding_window": 16, "query_pre_attn_scalar": 8},
     "mistral": {"sliding_window": 16},
     "gpt_neox": {},
+    "gpt2": {},
+    "phi": {},
     "starcoder2": {},
     "cohere": {"logit_scale": 0.25},
 }
@@ -85,7 +87,7 @@ def test_features_are_the_residual_stream_before_the_final_norm_also_after_the_l
         theirs = AutoModelForCausalLM.from_pretrained(pair[0], dtype=torch.float32).eval()
         states = theirs(ids, output_hidden_states=True).hidden_states
         assert (features[..., : tiny.HIDDEN] - states[1]).abs().max() <= 1e-4
-        norm = next(module for name, module in theirs.base_model.named_children() if "norm" in name)
+        norm = next(module for name, module in theirs.base_model.named_children() if "norm" in name or name == "ln_f")
         after = features[..., tiny.HIDDEN :]
         assert (norm(after) - hidden).abs().max() <= 1e-4 < (after - hidden).abs().max()
 

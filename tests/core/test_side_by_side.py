@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dflash_core.benchmarks.side_by_side import measure, read_bandwidth
+from dflash_core.benchmarks.bandwidth import read_bandwidth, step_ms
+from dflash_core.benchmarks.side_by_side import measure
 from dflash_core.checkpoints.draft import load_draft
 from dflash_core.checkpoints.target import load_target
 from dflash_core.vocabulary import Vocabulary
@@ -36,5 +37,15 @@ def test_every_width_is_measured_on_the_same_text_beside_its_floor(tmp_path: Pat
     assert all(run.floor_round_ms > found.autoregressive.floor_round_ms for run in found.runs)
 
 
-def test_a_bandwidth_is_measured() -> None:
-    assert 1e8 < read_bandwidth(torch.device("cpu"), repeats=2) < 1e13
+def test_a_bandwidth_is_that_of_reading_and_not_of_what_stands_beside_it() -> None:
+    device = torch.device("cpu")
+    found = read_bandwidth(device, repeats=3)
+    assert 1e8 < found < 1e13
+    data = torch.ones(1 << 26)  # as many bytes, read for another purpose
+    assert found == pytest.approx(data.nbytes / (step_ms(data.max, device, 3) / 1000), rel=0.9)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_is_timed_by_its_own_events() -> None:
+    assert read_bandwidth(torch.device("cuda")) > 2e11

@@ -8,11 +8,14 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_core.compatibility import compare_pair
 from server.context.tokenizer import PromptTokenizer
+from server.engine import protocol
 from server.engine.backend import Ending, QueuedHandle, Round, Statistics
+from server.engine.kept_precision import KeptPrecision, keep_precision, kept_precision
 from server.engine.protocol import BadRequest, CompletionRequest, EngineError, EngineHealth
 from server.engine.rotary_bases import bases_to_try, keep_base, kept_base, trial_prompts
 from server.errors import DflashError
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
     from dflash_core import Engine, Generation, Step
 
 log = logging.getLogger(__name__)
+
+SAMPLE = Path(protocol.__file__)
+SAMPLE_TOKENS = 320
+"""Code that no target was trained on, to try precisions with: our own."""
 
 
 class ResidentHandle(QueuedHandle):
@@ -43,10 +50,11 @@ class ResidentHandle(QueuedHandle):
 
 @dataclass(frozen=True)
 class Loaded:
-    """What loading a profile gives."""
+    """What loading a profile gives. precision: which one was picked and why, "" where nothing was to be picked."""
 
     engine: Engine
     tokenizer: PromptTokenizer
+    precision: str = ""
 
 
 class ResidentBackend:
@@ -160,14 +168,15 @@ class ResidentBackend:
         bases = bases_to_try(profile)
         kept = kept_base(profile) if bases else None
         base = kept["base"] if kept else profile.draft.rotary_base if profile.draft else None
+        draft = profile.draft.path if profile.draft else None
+        picked = self._precision(profile, tokenizer)
         options = EngineOptions(
             device=profile.engine.device,
-            dtype=profile.engine.dtype,
+            dtype=picked.picked if picked else profile.engine.dtype,
             context=profile.engine.context,
             rotary_base=base,
             memory_limit=profile.engine.memory_limit,
         )
-        draft = profile.draft.path if profile.draft else None
         engine = Engine.load(profile.target.path, draft, tokenizer.token_bytes, options, self._progress)
         if kept:
             log.info("%s", kept["words"])
@@ -179,7 +188,31 @@ class ResidentBackend:
             if trial:
                 log.info("%s", trial.words())
                 keep_base(profile, trial)
-        return Loaded(engine, tokenizer)
+        return Loaded(engine, tokenizer, f"{picked.picked}: {picked.reason}" if picked else "")
+
+    def _precision(self, profile: Profile, tokenizer: PromptTokenizer) -> KeptPrecision | None:
+        """What serves under "auto" on a CPU, measured when nothing is kept; None where it is not to be measured."""
+        import torch
+
+        device = profile.engine.device
+        on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+        if profile.engine.dtype != "auto" or not on_cpu:
+            return None
+        if kept := kept_precision(profile):
+            return kept
+        from dflash_core.precision import choose_precision
+
+        assert profile.target is not None and profile.prompt is not None
+        start = [profile.prompt.marker_ids["bos"]] if "bos" in profile.prompt.marker_ids else []
+        choice = choose_precision(
+            profile.target.path,
+            profile.draft.path if profile.draft else None,
+            [*start, *tokenizer.encode(SAMPLE.read_text(encoding="utf-8"))][:SAMPLE_TOKENS],
+            rotary_base=profile.draft.rotary_base if profile.draft else None,
+            progress=lambda what: self._progress(0.0, f"measuring {what}, once for this machine"),
+        )
+        keep_precision(profile, choice.to_json())
+        return KeptPrecision(choice.picked, choice.reason)
 
     def _progress(self, share: float, what: str) -> None:
         self._health = replace(self._health, progress=share, reason=f"loading: {what}")
@@ -194,10 +227,13 @@ class ResidentBackend:
             draft=(_name(self._profile.draft) or described["draft"]) if described["draft"] else "",
             device=described["device"],
             dtype=described["dtype"],
+            precision=self._loaded.precision if self._loaded else "",
             memory=described["memory_bytes"],
             context=described["context"],
         )
         log.info("%s: %s", self._health.state, described)
+        if self._health.precision:
+            log.info("precision %s", self._health.precision)
 
     def _step(self, engine: Engine) -> bool:
         """Run one unit and hand on what came of it; False when there was nothing to do."""
