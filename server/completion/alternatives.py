@@ -40,5 +40,5 @@ async def alternatives(
         if piece.finish in (None, "cancelled") or generation.failure is not None:
             break
         stats = request.stopwatch.stats(submission.link.health, "new", generation)
-        results.append(request.answer(generation.generated, piece, stats))
+        results.append(await request.answer(generation.generated, piece, stats))
     return results

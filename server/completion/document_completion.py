@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from server.completion.generated import Generated
 from server.completion.generation import Generation
+from server.completion.request import Request
 from server.completion.shown import Shown
 from server.completion.spot import Spot
 
@@ -34,6 +35,7 @@ class DocumentCompletion:
 
     def __init__(self) -> None:
         self.shown: Shown | None = None
+        self.latest: Request | None = None  # a request that is not the latest was superseded
         self.alternative: Generation | None = None  # sampled for the last request, beside the greedy one
         self._running: Generation | None = None
         self._speculation: Speculation | None = None

@@ -13,7 +13,6 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from server.completion.boundaries.boundary import Decision
 from server.completion.boundaries.line_boundary import NO_TEXT
@@ -88,6 +87,8 @@ class Generation:
         self._urgent = not speculative
         self._urging: asyncio.Task[None] | None = None
         self._sent_at = 0.0
+        self._reading: asyncio.Future[Cut] | None = None
+        self._known: Cut | None = None  # once the surroundings are read
         self._retyped = ""  # what an engine that knows no healing must still begin with
 
     def start(self, work: asyncio.Task[None]) -> None:
@@ -146,6 +147,7 @@ class Generation:
         async with client.stream(request, self._read_surroundings, self._prompts.text_of) as stream:
             self._stream = stream
             async for chunk in stream:
+                await self._ready_to_cut()
                 self._add(chunk)
                 if self.is_past_unit and self._attached:
                     await _answers_first()
@@ -156,14 +158,26 @@ class Generation:
             self._close(_FINISHES.get(self.summary.finish, "eos") if self.summary is not None else "cancelled")
 
     def _read_surroundings(self) -> None:
-        """Read the file around the cursor while the engine is at the prompt, and not when its text is there."""
-        if not self.speculative:
-            _ = self._cut
+        """Read the file around the cursor while the engine is at the prompt, and not when its text is there.
 
-    @cached_property
-    def _cut(self) -> Cut:
+        In a thread: it takes parses, and a key or a cancellation must be heard meanwhile.
+        """
+        if not self.speculative:
+            self._reading = asyncio.get_running_loop().run_in_executor(None, self._make_cut)
+
+    def _make_cut(self) -> Cut:
         spot = self.generated.spot
         return Cut(spot.cursor, single_line=spot.single_line)
+
+    async def _ready_to_cut(self) -> None:
+        if self._known is None:
+            self._known = await (self._reading or asyncio.to_thread(self._make_cut))
+
+    @property
+    def _cut(self) -> Cut:
+        if self._known is None:  # nothing was generated
+            self._known = self._make_cut()
+        return self._known
 
     def _add(self, chunk: CompletionChunk) -> None:
         # The replay engine has no tokens: each of its rounds counts as one.

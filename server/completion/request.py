@@ -113,20 +113,25 @@ class Request:
             self._on_growth(Growth(self.site, tuple(generation.rounds), piece.start, piece.settled))
         return piece
 
-    def answer(self, generated: Generated, piece: Piece, stats: Stats) -> CompletionResult:
-        """The answer that a piece of a generated text is."""
+    async def answer(self, generated: Generated, piece: Piece, stats: Stats) -> CompletionResult:
+        """The answer that a piece of a generated text is. What parses is done in a thread."""
         text = generated.text[piece.start : piece.settled]
-        cursor = self.site.cursor
-        broke_off = piece.finish in ("length", "eos") or piece.reason == REPETITION
-        if text and (broke_off or (leaves_open(text, cursor) and parses_worse(text, cursor))):
-            shown = self._on_growth is not None
-            text = self._closed(generated, piece, shown=shown)
-            if piece.reason == REPETITION and not shown and parses_worse(text, cursor):
-                text = ""  # a loop is no loss
+        if text and (_broke_off(piece) or leaves_open(text, self.site.cursor)):
+            text = await asyncio.to_thread(self._closed, generated, piece, self._on_growth is not None)
         return self.answer_with(text, piece.finish or "cancelled", piece.reason, stats)
 
-    def _closed(self, generated: Generated, piece: Piece, *, shown: bool) -> str:
-        """The piece with what closes it. What was typed of a unit leaves open what the unit as a whole does."""
+    def _closed(self, generated: Generated, piece: Piece, shown: bool) -> str:
+        """The piece with what closes it where it broke off or would do harm; nothing of a loop that does harm still."""
+        text = generated.text[piece.start : piece.settled]
+        if not _broke_off(piece) and not parses_worse(text, self.site.cursor):
+            return text
+        text = self._with_closers(generated, piece, shown)
+        if piece.reason == REPETITION and not shown and parses_worse(text, self.site.cursor):
+            return ""  # a loop is no loss
+        return text
+
+    def _with_closers(self, generated: Generated, piece: Piece, shown: bool) -> str:
+        """What was typed of a unit leaves open what the unit as a whole does."""
         cursor = generated.spot.cursor
         if piece.settled == generated.decision.end and self.site.cursor.after == cursor.after:
             unit = closed(generated.text[: piece.settled], cursor, shown=shown)
@@ -149,3 +154,7 @@ class Request:
     def nothing(self, reason: str, stats: Stats | None = None, finish: Finish = "empty") -> CompletionResult:
         """An answer with nothing to show, and why."""
         return empty(cursor_range(self.site), reason, stats, finish)
+
+
+def _broke_off(piece: Piece) -> bool:
+    return piece.finish in ("length", "eos") or piece.reason == REPETITION

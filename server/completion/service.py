@@ -128,7 +128,7 @@ class CompletionService:
     async def _answer(self, document: Document, request: Request) -> CompletionResult:
         self.opened(document, request.site.path)
         state = self._documents.setdefault(document.uri, DocumentCompletion())
-        running = state.meet(request.site.spot)
+        running, state.latest = state.meet(request.site.spot), request
         refusal = self._refusal(document, request.site.path)
         if refusal:
             return request.nothing(refusal)
@@ -143,8 +143,10 @@ class CompletionService:
                 self._show(state, request)
                 return request.nothing(offer.reason)
             request.site = replace(request.site, single_line=bool(offer.single_line))
-        result = result or self._of_the_cache(state, request, document)
+        result = result or await self._of_the_cache(state, request, document)
         result = result or await self._of_the_engine(state, running, request, document)
+        if state.latest is not request:
+            return request.nothing(SUPERSEDED, finish="cancelled")
         if result.finish != "cancelled":
             self._show(state, request)
         return result
@@ -274,13 +276,16 @@ class CompletionService:
             left.text, left.finish, left.reason, request.stopwatch.stats(self.link.health, "shown")
         )
 
-    def _of_the_cache(self, state: DocumentCompletion, request: Request, document: Document) -> CompletionResult | None:
+    async def _of_the_cache(
+        self, state: DocumentCompletion, request: Request, document: Document
+    ) -> CompletionResult | None:
         found = None if request.options.exact_stats else self.cache.find(request.site.spot)
         if found is None:
             return None
         generated, reader = found
         self.generations.speculate(state, generated, document, request.site.place)
-        return request.answer(generated, reader.read(generated), request.stopwatch.stats(self.link.health, "cache"))
+        stats = request.stopwatch.stats(self.link.health, "cache")
+        return await request.answer(generated, reader.read(generated), stats)
 
     async def _of_the_engine(
         self, state: DocumentCompletion, running: Generation | None, request: Request, document: Document
@@ -299,7 +304,7 @@ class CompletionService:
         stats = request.stopwatch.stats(self.link.health, source, running)
         if running.failure is not None:
             piece = replace(piece, finish="cancelled", reason=self._reason(running.failure, request.options))
-        return request.answer(running.generated, piece, stats)
+        return await request.answer(running.generated, piece, stats)
 
     def _reason(self, failure: Exception, options: CompletionOptions) -> str:
         """What a failure is called in an answer. Raises it when it is no failure of the engine's."""
