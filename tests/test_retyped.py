@@ -28,7 +28,7 @@ class FakeStream:
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = iter(texts)
 
-    def stream(self, request: CompletionRequest, on_sent: object = None) -> FakeStream:
+    def stream(self, request: CompletionRequest, on_sent: object = None, text_of: object = None) -> FakeStream:
         return self
 
     async def __aenter__(self) -> FakeStream:
