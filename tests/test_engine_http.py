@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 from engines import CANCELLED, LONG, count, nothing_runs, own_directories, replay_profile, rounds_when_ended, stop
+from httpcore._async.connection_pool import PoolByteStream
 from hypothesis import given
 from hypothesis import strategies as st
 
 from server.engine.client import BadRequest, CompletionRequest, CompletionStream, EngineClient
 from server.engine.launcher import ensure_engine
 from server.engine.text_assembly import TextAssembly
+from server.engine.transport import LIMITS
 from server.engine.whereabouts import EngineFiles
 from server.profiles import Profile
 
@@ -144,6 +146,31 @@ async def test_a_task_that_is_cancelled_ends_its_request(client: EngineClient) -
         await task
     await nothing_runs(client)
     assert await count(client, "dflash_rounds_total") - before < len(LONG) / 2
+
+
+async def test_whoever_is_cancelled_while_an_answer_closes_leaves_the_connection_to_others(
+    client: EngineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client has few connections, and each that was left behind would be one less for ever."""
+    request = CompletionRequest(prompt="short:\n", max_tokens=50)
+    close = PoolByteStream.aclose
+    readers: list[asyncio.Task[str]] = []
+
+    async def closing(stream: PoolByteStream) -> None:
+        asyncio.get_running_loop().call_soon(readers[-1].cancel)  # as soon as it waits for anything
+        await close(stream)
+
+    async def read() -> str:
+        async with client.stream(request) as stream:
+            return await all_of(stream)
+
+    monkeypatch.setattr(PoolByteStream, "aclose", closing)
+    for _ in range(LIMITS.max_connections or 0):
+        readers.append(asyncio.create_task(read()))
+        await asyncio.wait(readers[-1:])
+    assert any(reader.cancelled() for reader in readers)
+    monkeypatch.undo()
+    assert await read() == "one two three"
 
 
 async def test_the_more_urgent_request_goes_first_and_priority_can_change(client: EngineClient) -> None:

@@ -127,8 +127,12 @@ class Generation:
             attachment.supersede()
 
     def abort(self) -> None:
-        """End it at the engine within a round."""
-        if self._task is not None and not self._task.done():
+        """End it at the engine within a round.
+
+        Once only: a second cancellation would meet the first one's closing of the connection, and leave it behind in
+        the client's pool, which holds so many and then lets nobody in.
+        """
+        if self._task is not None and not self._task.done() and not self._task.cancelling():
             if self._stream is not None:
                 self._stream.hang_up()
             self._task.cancel()

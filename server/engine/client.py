@@ -71,7 +71,7 @@ class EngineClient:
         self._models: list[str] | None = None
         self._as_chat = endpoint.api == "chat"
         self._http = open_connections(endpoint)
-        self._stream_timeout = httpx.Timeout(stall_s, connect=CONNECT_S)
+        self._stream_timeout = httpx.Timeout(stall_s, connect=CONNECT_S, pool=CONNECT_S)
         self._aborting: set[asyncio.Task[None]] = set()
 
     async def aclose(self) -> None:
