@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Tree
 
 PARSE_LIMIT_S = 0.1  # a grammar that hangs must not hang the editor
+LIMIT_LATER = 0.5  # of that once the text grows, when somebody waits for each piece
 TOKENS_PER_LOOK = 64  # tokens read between two looks at the clock
 OPENERS, CLOSERS = frozenset("([{"), frozenset(")]}")
 
@@ -63,6 +64,7 @@ class SyntaxScanner:
         self._end = (0, 0)  # row and byte column where the data ends
         self._tree: Tree | None = None
         self._line_start = 0  # byte where the last logical line begins
+        self._limit_s = PARSE_LIMIT_S
 
     def advance(self, text: str) -> LogicalLine:
         """Add text and return the state that the whole text ends in. Raises ParseLimit."""
@@ -73,6 +75,7 @@ class SyntaxScanner:
         fresh, self._unparsed, self._open_quote = self._unparsed, "", ""
         self._parse(fresh.encode("utf-8", "replace"))
         self._state = self._read()
+        self._limit_s = PARSE_LIMIT_S * LIMIT_LATER
         return self._state
 
     def _parse(self, fresh: bytes) -> None:
@@ -92,10 +95,10 @@ class SyntaxScanner:
                 old_end_point=old_end,
                 new_end_point=self._end,
             )
-        self._tree = parse(self._parser, bytes(self._data), PARSE_LIMIT_S, self._tree)
+        self._tree = parse(self._parser, bytes(self._data), self._limit_s, self._tree)
 
     def _read(self) -> LogicalLine:
-        row, size, limit = self._row, len(self._data), time.thread_time() + PARSE_LIMIT_S
+        row, size, limit = self._row, len(self._data), time.thread_time() + self._limit_s
         indent, first, tokens, depth = 0, "", 0, 0
         opens_block = only_string = joined = after_comment = False
         previous_row = -1  # where the token before ended
