@@ -87,8 +87,7 @@ class BracketScanner:
         Too many: of the outermost `least`, which somebody else closes, or none that is open. Behind a quote that
         nothing closes one cannot tell.
         """
-        line, offset = self._line + fresh, len(self._line)
-        innermost = self._read(self._at_line_start, self._line).innermost
+        line, offset, innermost = self._line + fresh, len(self._line), self._state.innermost
         for token in self._lexer.split(line, self._at_line_start.inside)[0]:
             if token.kind is Kind.QUOTE:
                 return None
@@ -108,7 +107,8 @@ class BracketScanner:
         for line in whole:
             self._at_line_start = self._read(self._at_line_start, line)
         self._line = rest
-        return self._read(self._at_line_start, rest)
+        self._state = self._read(self._at_line_start, rest)
+        return self._state
 
     def _read(self, state: LineState, line: str) -> LineState:
         if not line.strip():

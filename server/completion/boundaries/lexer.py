@@ -18,6 +18,7 @@ OPENERS, CLOSERS = frozenset(PAIRS.values()), frozenset(PAIRS)
 CLOSER_OF = {opener: closer for closer, opener in PAIRS.items()}
 LEVEL = "\0"  # between what is open: it stands in no opening
 HEREDOC = "<<"  # what begins the level of one; its mark follows
+NOWHERE = -2  # no place on the line
 MOST_NESTED = 8  # strings in code in strings on one line
 MOST_LEVELS, MOST_OPEN = 16, 100  # levels, and brackets in one: more are no code that somebody wrote
 # After one of these, or at a line's beginning, `/` begins a regular expression; after a value it divides.
@@ -71,8 +72,6 @@ class Lexer:
         parts += [begins.get(sign, "") + code + re.escape(sign) + r"[^\n]*" for sign in self._line_comments]
         if language.literals:
             parts.append(f"(?P<literal>{language.literals})")
-        plain = [quote for quote in language.quotes if quote not in self._interpolations]
-        parts += [rf"{quote}(?:\\.|[^{quote}\\\n])*{quote}" for quote in plain]
         parts.append(rf"[()\[\]{{}}{language.quotes}]")
         if self._regexes:
             parts.append("/")
@@ -86,6 +85,7 @@ class Lexer:
         """
         tokens: list[Token] = []
         levels, heredocs, place = levels_of(inside), [], 0
+        unclosed: set[str] = set()  # quotes of which none closes on the rest of the line
         while True:
             if levels and not is_code(levels[-1]):
                 place = self._read_string(line, place, place, levels, tokens)
@@ -120,12 +120,14 @@ class Lexer:
                     regex = _REGEX.match(line, start)
                     place = regex.end() if regex is not None else place
                     tokens.append(Token(Kind.QUOTE if regex is None else Kind.STRING, start, place))
-            elif text in self._interpolations:
-                end = self._end_on_line(line, place, text)
-                place = end if end >= 0 else place
-                tokens.append(Token(Kind.STRING if end >= 0 else Kind.QUOTE, start, place))
+            elif len(text) > 1:
+                tokens.append(Token(Kind.STRING, start, place))
             else:
-                tokens.append(Token(Kind.QUOTE if len(text) == 1 else Kind.STRING, start, place))
+                end = -1 if text in unclosed else self._end_on_line(line, place, text)
+                if end == NOWHERE:
+                    unclosed.add(text)
+                place = max(end, place)
+                tokens.append(Token(Kind.STRING if end >= 0 else Kind.QUOTE, start, place))
         return tokens, LEVEL.join([*levels, *reversed(heredocs)])
 
     def begun_code(self, line: str, inside: str = "") -> int:
@@ -209,17 +211,22 @@ class Lexer:
         return known and level != self._comment and level not in self._raw_quotes
 
     def _end_on_line(self, line: str, place: int, quote: str, nested: int = 0) -> int:
-        """Where a string ends on its line that may hold code, which may hold strings; -1 where it does not."""
+        """Where a string ends on its line that may hold code, which may hold strings.
+
+        -1 where it does not, for all one can tell; NOWHERE where nothing does that closes such a string.
+        """
+        code = False
         while (found := self._stop(quote).search(line, place)) is not None:
             place = found.end()
             if found.lastgroup == "ends":
                 return place
             if found.lastgroup != "code":
                 continue
+            code = True
             place = self._end_of_code(line, place, nested)
             if place < 0:
                 return -1
-        return -1
+        return NOWHERE if not code else -1
 
     def _end_of_code(self, line: str, place: int, nested: int) -> int:
         depth = 1
