@@ -67,17 +67,15 @@ def _joined(
     """The parameter on its device, filled piece by piece: neither host nor device holds it a second time."""
     whole = torch.empty(parameter.shape, dtype=dtype, device=device)
     rows = whole.view(-1, *whole.shape[-1:]) if whole.dim() > 1 else whole
-    ends: list[int] = []
+    start = 0
     for piece in pieces:
         part = tensors.read(piece.name, piece.rows)
-        start = ends[-1] if ends else 0
         into = rows[start : start + part.shape[0]] if part.dim() < 3 else whole
-        into.copy_(part)  # after the cast: what float32 holds may be beyond float16
-        ends.append(start + part.shape[0])
-    if not _finite(whole):
-        starts = [0, *ends[:-1]]
-        odd = next(p.name for p, a, b in zip(pieces, starts, ends, strict=True) if not _finite(rows[a:b]))
-        raise CheckpointError(f"{tensors.folder}: tensor {odd} holds values that are not finite")
+        into.copy_(part)
+        # After the cast: what float32 holds may be beyond float16. Piece by piece: the check takes room of its own.
+        if not _finite(into):
+            raise CheckpointError(f"{tensors.folder}: tensor {piece.name} holds values that are not finite")
+        start += part.shape[0]
     return whole
 
 

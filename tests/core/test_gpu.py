@@ -11,7 +11,7 @@ import torch
 from dflash_core import Engine, EngineOptions, GenerationRequest
 from server.context.tokenizer import PromptTokenizer
 from server.paths import asset
-from tests.core import tiny
+from tests.core import tiny, tiny_mimo
 from tests.core.test_decoding import generate, prompts, run
 
 pytestmark = [
@@ -112,3 +112,37 @@ def test_ten_thousand_short_requests_leave_the_memory_of_the_device_flat(embedde
                 generation.cancel()
         assert not generation.error
     assert torch.cuda.memory_reserved() == before
+
+
+MIMO = {
+    "FP8": {"fused": True},
+    "MXFP4 experts": {"fused": True, "experts": "mxfp4"},
+}
+
+
+@pytest.mark.parametrize("form", MIMO)
+def test_a_mimo_as_stored_gives_the_same_text_on_the_device(form: str, tmp_path: Path) -> None:
+    stored, _ = tiny_mimo.published(tiny_mimo.tensors(), **MIMO[form])
+    target = tiny_mimo.write_published(tmp_path / "target", stored, **tiny_mimo.V2_5)
+    draft = tiny.write_draft(tmp_path / "draft", tiny_mimo.draft_config(), mask=True)
+    engines = [
+        Engine.load(target, draft, tiny.token_bytes(), EngineOptions(device=device, dtype="float32", context=256))
+        for device in ("cuda", "cpu")
+    ]
+    assert engines[0].describe()["runtime"] == "captured graphs"
+    for prompt in prompts(4):
+        texts = [generate(engine, prompt, draft=draft) for engine in engines for draft in ("on", "off")]
+        assert all(text == texts[0] for text in texts)
+
+
+@pytest.mark.parametrize("form", MIMO)
+def test_a_mimo_in_bf16_gives_the_same_text_at_every_width_bit_for_bit(form: str, tmp_path: Path) -> None:
+    stored, _ = tiny_mimo.published(tiny_mimo.tensors(), **MIMO[form])
+    target = tiny_mimo.write_published(tmp_path / "target", stored, **tiny_mimo.V2_5)
+    draft = tiny.write_draft(tmp_path / "draft", tiny_mimo.draft_config(), mask=True)
+    options = EngineOptions(device="cuda", dtype="bfloat16", context=256)
+    engine = Engine.load(target, draft, tiny.token_bytes(), options)
+    for prompt in prompts(4):
+        off = generate(engine, prompt, 48, draft="off")
+        for block_size in (2, 4, 8):
+            assert generate(engine, prompt, 48, draft="on", block_size=block_size) == off
