@@ -17,9 +17,9 @@ import torch
 
 from dflash_core.block_decoder import BlockDecoder
 from dflash_core.checkpoints.draft import load_draft
-from dflash_core.checkpoints.target import load_target
+from dflash_core.checkpoints.target import TargetLoading
 from dflash_core.draft import Draft
-from dflash_core.errors import DFlashError, RequestError
+from dflash_core.errors import CheckpointError, DFlashError, RequestError
 from dflash_core.generation import Block, Generation, GenerationRequest
 from dflash_core.generic_target import GenericTarget
 from dflash_core.layers.packed_linear import pack_target, precision
@@ -36,6 +36,9 @@ Precision = Literal["auto", "float32", "bfloat16", "int8", "int4"]
 
 LoadProgress = Callable[[float, str], None]
 """progress(share 0 to 1, what is being done)"""
+
+Repaired = Callable[[CheckpointError], bool]
+"""Waits until a checkpoint that could not be read is another, and says whether it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +106,14 @@ class Engine:
         token_bytes: Sequence[bytes],
         options: EngineOptions,
         progress: LoadProgress = lambda share, what: None,
+        repaired: Repaired = lambda error: False,
     ) -> Engine:
-        """Loads a pair and measures its round costs. Raises DFlashError with one line on any misfit."""
+        """Loads a pair and measures its round costs. Raises DFlashError with one line on any misfit.
+
+        repaired: asked when the target's checkpoint cannot be read; True goes on at the tensor where it stopped.
+        """
         try:
-            return cls._load(target_path, draft_path, token_bytes, options, progress)
+            return cls._load(target_path, draft_path, token_bytes, options, progress, repaired)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -120,12 +127,13 @@ class Engine:
         token_bytes: Sequence[bytes],
         options: EngineOptions,
         progress: LoadProgress,
+        repaired: Repaired,
     ) -> Engine:
         device = torch.device(
             ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
         )
         target = load_in_precision(
-            target_path, options.dtype, device, progress=lambda share: progress(share * 0.8, "target")
+            target_path, options.dtype, device, lambda share: progress(share * 0.8, "target"), repaired
         )
         progress(0.8, "draft")
         draft = None
@@ -331,14 +339,25 @@ class Engine:
 
 
 def load_in_precision(
-    path: Path, dtype: Precision, device: torch.device, progress: Callable[[float], None] = lambda share: None
+    path: Path,
+    dtype: Precision,
+    device: torch.device,
+    progress: Callable[[float], None] = lambda share: None,
+    repaired: Repaired = lambda error: False,
 ) -> Target:
     """A target in a type, or on a CPU with its linear maps packed; what is not packed then is fp32."""
     packed = dtype in ("int8", "int4")
     if packed and device.type != "cpu":
         raise DFlashError(f"dtype {dtype} is for CPUs; this engine runs on {device.type}")
     kind = torch.float32 if packed else serving_dtype(device) if dtype == "auto" else getattr(torch, dtype)
-    target = load_target(path, device=device, dtype=kind, progress=progress)
+    loading = TargetLoading(path, device=device, dtype=kind)
+    target = None
+    while target is None:
+        try:
+            target = loading.run(progress)
+        except CheckpointError as error:
+            if not repaired(error):
+                raise
     if packed:
         refuse_packing(target, dtype)
         pack_target(target, "int4" if dtype == "int4" else "int8")

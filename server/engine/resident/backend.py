@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_core.compatibility import compare_pair
+from dflash_core.errors import CheckpointError
 from server.context.tokenizer import PromptTokenizer
 from server.engine import protocol
 from server.engine.backend import Ending, QueuedHandle, Round, Statistics
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 SAMPLE = Path(protocol.__file__)
 SAMPLE_TOKENS = 320
 """Code that no target was trained on, to try precisions with: our own."""
+REPAIR_POLL_S = 1.0
 
 
 class ResidentHandle(QueuedHandle):
@@ -169,7 +171,7 @@ class ResidentBackend:
         kept = kept_base(profile) if bases else None
         base = kept["base"] if kept else profile.draft.rotary_base if profile.draft else None
         draft = profile.draft.path if profile.draft else None
-        picked = self._precision(profile, tokenizer)
+        picked = self._precision_when_readable(profile, tokenizer)
         options = EngineOptions(
             device=profile.engine.device,
             dtype=picked.picked if picked else profile.engine.dtype,
@@ -177,7 +179,9 @@ class ResidentBackend:
             rotary_base=base,
             memory_limit=profile.engine.memory_limit,
         )
-        engine = Engine.load(profile.target.path, draft, tokenizer.token_bytes, options, self._progress)
+        engine = Engine.load(
+            profile.target.path, draft, tokenizer.token_bytes, options, self._progress, self._wait_for_repair
+        )
         if kept:
             log.info("%s", kept["words"])
         elif bases and engine.has_draft:
@@ -189,6 +193,14 @@ class ResidentBackend:
                 log.info("%s", trial.words())
                 keep_base(profile, trial)
         return Loaded(engine, tokenizer, f"{picked.picked}: {picked.reason}" if picked else "")
+
+    def _precision_when_readable(self, profile: Profile, tokenizer: PromptTokenizer) -> KeptPrecision | None:
+        while True:
+            try:
+                return self._precision(profile, tokenizer)
+            except CheckpointError as error:
+                if not self._wait_for_repair(error):
+                    raise
 
     def _precision(self, profile: Profile, tokenizer: PromptTokenizer) -> KeptPrecision | None:
         """What serves under "auto" on a CPU, measured when nothing is kept; None where it is not to be measured."""
@@ -213,6 +225,19 @@ class ResidentBackend:
         )
         keep_precision(profile, choice.to_json())
         return KeptPrecision(choice.picked, choice.reason)
+
+    def _wait_for_repair(self, error: Exception) -> bool:
+        """Says what is wrong with the target's files and waits until they change; what is loaded by then stays."""
+        assert self._profile.target is not None
+        folder = self._profile.target.path
+        reason = _reason(error)
+        log.error("loading stopped: %s; it goes on when the file is another", reason)
+        self._health = replace(self._health, state="failed", progress=None, reason=reason)
+        before = _files(folder)
+        while not self._stopping and _files(folder) == before:
+            self._wake.wait(REPAIR_POLL_S)
+        self._health = replace(self._health, state="loading", progress=0.0, reason="loading: target")
+        return not self._stopping
 
     def _progress(self, share: float, what: str) -> None:
         self._health = replace(self._health, progress=share, reason=f"loading: {what}")
@@ -321,6 +346,15 @@ def _statistics(generation: Generation) -> Statistics:
 
 def _name(source: ModelSource | None) -> str | None:
     return None if source is None else source.name
+
+
+def _files(folder: Path) -> list[tuple[str, int, int]]:
+    """What tells a checkpoint's files from those that were there before."""
+    try:
+        found = [(each.name, each.stat()) for each in sorted(folder.iterdir()) if each.is_file()]
+    except OSError:  # a file that is being replaced
+        return []
+    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in found]
 
 
 def _compare(profile: Profile) -> None:
