@@ -235,7 +235,9 @@ class Engine:
         session = self.sessions.acquire(None, [0])
         self.decoder.prepare(session, self.policy.widths)
         live = min(64, max(1, self.sessions.context - 1))
-        self.decoder.prefill(session, [0] * live)
+        # Different tokens: rows that are all alike would all pick the same experts of a mixture, and cost too little.
+        vocab_size = self.decoder.target.spec.vocab_size
+        self.decoder.prefill(session, [i * 37 % vocab_size for i in range(live)])
         for _ in range(3):
             for width in self.policy.widths:
                 session.rewind(live)  # or the rounds of a long block would run out of a short context
