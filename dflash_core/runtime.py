@@ -31,5 +31,8 @@ def why_plain(target: Target, draft: Draft | None) -> str | None:
         return "not a CUDA device"
     if isinstance(target, GenericTarget):
         return "the target runs by its own library"
+    in_fp8 = any(parameter.dtype == torch.float8_e4m3fn for parameter in target.parameters())
+    if in_fp8 and torch.cuda.get_device_capability(target.device) < (8, 9):
+        return "the target's weights are FP8, which the device does not read (compute capability 8.9 does)"
     block_size = draft.spec.block_size if draft else None
     return plain_on_gpu(torch.cuda.get_device_capability(target.device), block_size)

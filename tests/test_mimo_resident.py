@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
+from dflash_core.engine import Engine, EngineOptions
 from server.engine.resident.backend import ResidentBackend
 from server.engine.rotary_bases import kept_base
 from server.monitoring.metrics import Metrics
@@ -31,7 +32,11 @@ def profile_of(root: Path, target: Path, draft: Path | None) -> Profile:
 
 
 def test_a_trained_draft_with_two_named_bases_keeps_the_one_it_was_trained_with(
-    embedded_target: Path, private_dirs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    embedded_target: Path,
+    private_dirs: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shutil.copytree(asset("embedded", "draft"), tmp_path / "draft")
     config = json.loads((tmp_path / "draft/config.json").read_text())
@@ -47,8 +52,15 @@ def test_a_trained_draft_with_two_named_bases_keeps_the_one_it_was_trained_with(
     assert kept is not None and kept["base"] == right and kept["words"] in caplog.text
     file = next((private_dirs / "cache").rglob("rotary-bases/*.json"))
     file.write_text(json.dumps({"base": 50.0, "words": "kept before"}))
-    again = ResidentBackend(profile, Metrics())._load().engine.decoder.draft
-    assert again is not None and again.spec.rotary.base == 50.0  # what was kept is believed: no second trial
+    asked: list[float | None] = []
+
+    def noted(target: Path, draft: Path, tokens: object, options: EngineOptions, *rest: object) -> Engine:
+        asked.append(options.rotary_base)
+        return loaded.engine
+
+    monkeypatch.setattr(Engine, "load", noted)
+    ResidentBackend(profile, Metrics())._load()
+    assert asked == [50.0]  # what was kept is believed: no second trial
 
 
 async def test_a_load_that_stopped_says_where_and_goes_on_when_the_file_is_repaired(

@@ -308,13 +308,13 @@ def _first_block(decoder: CudaDecoder, session: Session, tokens: int, matmul: fl
 
 
 def _multiplied(layer: DecoderLayer) -> float:
-    """Parameters of a layer that every row is multiplied with."""
-    total = float(sum(p.numel() for p in layer.parameters()))
-    if isinstance(layer.mlp, Mixture):
-        spec = layer.mlp.spec
-        stacked = sum(p.numel() for p in layer.mlp.experts.parameters())
-        total -= stacked * (1 - spec.experts_per_row / spec.num_experts)
-    return total
+    """Parameters of a layer that every row is multiplied with, in whatever form they are stored."""
+    spec, mixture = layer.spec, layer.spec.mixture
+    attention = spec.hidden_size * (spec.qkv_size + spec.seen_size)
+    if mixture is None:
+        return attention + 3.0 * spec.hidden_size * spec.intermediate_size
+    experts = mixture.experts_per_row * 3.0 * spec.hidden_size * mixture.intermediate_size
+    return attention + experts + spec.hidden_size * mixture.num_experts
 
 
 def _edit(decoder: CudaDecoder, session: Session, context: int, block: int) -> dict[str, Any]:

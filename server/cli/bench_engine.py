@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.geometry:
         print(aligned(step_table(report)))
+        for line in _by_width(report):
+            print(line)
         for first in report["first_block"]:
             print(
                 f"cold prompt of {first['prompt_tokens']} tokens to its first block: {first['first_block_ms']:.1f} ms"
@@ -86,6 +89,18 @@ def run(args: argparse.Namespace) -> int:
         f" read in {prefill['ms']:.0f} ms; texts {'equal' if report['texts_equal'] else 'differ'}"
     )
     return 0
+
+
+def _by_width(report: dict[str, Any]) -> Iterator[str]:
+    """What a verify of a mixture costs by its width: every row may touch further experts."""
+    for run in report["runs"]:
+        for width, experts in run["experts_read_by_width"].items():
+            if experts:
+                ms, floor = run["verify_ms_by_width"][width], run["floor_verify_ms_by_width"][width]
+                yield (
+                    f"verify of width {width}, {report['routing']} routing: {ms:.2f} ms, floor {floor:.2f} ms, "
+                    f"{ms / floor:.2f} times it; {experts:.0f} experts a layer"
+                )
 
 
 def _real(args: argparse.Namespace) -> dict[str, Any]:
