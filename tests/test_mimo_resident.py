@@ -44,6 +44,7 @@ def test_a_trained_draft_with_two_named_bases_keeps_the_one_it_was_trained_with(
     nested = config["dflash_config"] | {"backbone_rotary_base": 50.0}
     (tmp_path / "draft/config.json").write_text(json.dumps(config | {"dflash_config": nested}))
     profile = profile_of(tmp_path, embedded_target, tmp_path / "draft")
+    monkeypatch.setattr("server.engine.rotary_bases._SOURCES", ("profiles/loading.py",))  # one prompt is quicker
     with caplog.at_level("INFO"):
         loaded = ResidentBackend(profile, Metrics())._load()
     draft = loaded.engine.decoder.draft

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 _SOURCES = ("profiles/loading.py", "engine/client.py", "documents/document.py")
 """Code of our own that is always at hand, and of which any target can write on."""
-_PROMPT_TOKENS = 256
+_PROMPT_TOKENS = 128
 
 
 def bases_to_try(profile: Profile) -> list[float]:
