@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dflash_core.draft import Draft
 from dflash_core.engine import Engine
@@ -22,6 +22,9 @@ from dflash_core.generation import Generation, GenerationRequest
 from dflash_core.layers.packed_linear import precision
 from dflash_core.target import Target
 from dflash_core.vocabulary import Vocabulary
+
+NEAR_TIE = 0.5
+"""Logits: below fp32 kernels differ by width, and with them which of two such tokens is the greedy one."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,11 @@ class Run:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """autoregressive: with no draft loaded. prefill_ms: of the first prompt, in chunks as served, nothing reused."""
+    """autoregressive: with no draft loaded. prefill_ms: of the first prompt, in chunks as served, nothing reused.
+
+    texts_equal: at every width, and with the draft off. largest_gap: where they are not, how far apart the target's
+    logits of the two tokens are at a first difference; up to NEAR_TIE it is a near tie (decoding rule 2).
+    """
 
     dtype: str
     autoregressive: Run
@@ -48,6 +55,7 @@ class SideBySide:
     prefill_tokens: int
     prefill_ms: float
     texts_equal: bool
+    largest_gap: float
 
     @property
     def best(self) -> Run:
@@ -80,7 +88,7 @@ def measure(
         prefill.append(_generate(plain, prompts[0], 0).stats)
     drafting.calibrate()
     done: dict[int, list[Generation]] = {block: [] for block in (1, *blocks)}
-    texts_equal = True
+    texts_equal, largest_gap = True, 0.0
     for repeat in range(repeats):
         for number, prompt in enumerate(prompts):
             progress(f"repeat {repeat + 1} of {repeats}, prompt {number + 1} of {len(prompts)}")
@@ -89,8 +97,13 @@ def measure(
                 generation = _generate(plain if block == 1 else drafting, prompt, max_tokens, block)
                 generations.append(generation)
                 texts.append(list(generation.tokens))
-            # The last round may commit more than was asked for.
-            texts_equal &= len({tuple(text[: len(prompt) + max_tokens]) for text in texts}) == 1
+            # The first is of another engine, whose attention has shapes of its own: it is not held to be equal.
+            texts[0] = list(_generate(drafting, prompt, max_tokens).tokens) if repeat == 0 else texts[1]
+            for text in texts[1:]:
+                # The last round may commit more than was asked for.
+                gap = gap_at_first_difference(drafting, *(t[: len(prompt) + max_tokens] for t in (texts[0], text)))
+                if gap is not None:
+                    texts_equal, largest_gap = False, max(largest_gap, gap)
     live = statistics.mean(map(len, prompts)) + max_tokens / 2
     draft_ms = _draft_ms(drafting, prompts[0])
     read = {"target": _bytes(target), "draft": _bytes(draft), "head": _head_bytes(target)}
@@ -123,7 +136,32 @@ def measure(
         prefill_tokens=prefill[0].prefill_tokens,
         prefill_ms=min(stats.prefill_ms for stats in prefill),
         texts_equal=texts_equal,
+        largest_gap=largest_gap,
     )
+
+
+def gap_at_first_difference(engine: Engine, first: Sequence[int], second: Sequence[int]) -> float | None:
+    """How far the worse of two texts' tokens lies below the target's best where they part; None for equal texts.
+
+    Teacher-forced, by a step without the draft behind what they share. In logits; infinite for a text that is merely
+    cut short.
+    """
+    shared = next((n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), None)
+    if shared is None:
+        return None if len(first) == len(second) else float("inf")
+    session = engine.sessions.acquire("s", first[:shared])
+    missing = first[session.length : shared - 1]
+    if missing:
+        engine.decoder.prefill(session, missing)
+    seen: list[Tensor] = []
+
+    def keep(logits: Tensor, positions: Tensor) -> Tensor:
+        seen.append(logits[0, -1].float())
+        return logits.argmax(dim=-1)
+
+    engine.decoder.round(session, first[shared - 1], 1, keep)
+    engine.sessions.release(session)
+    return float(seen[0].max() - seen[0][[first[shared], second[shared]]].min())
 
 
 def _generate(engine: Engine, prompt: Sequence[int], max_tokens: int, block: int = 1) -> Generation:

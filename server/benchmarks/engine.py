@@ -133,6 +133,7 @@ def _report(
         "speedup_over_best": max(best.values()) / ours,
         "prefill": {"tokens": serving["prefill_tokens"], "ms": serving["prefill_ms"]},
         "texts_equal": all(each["texts_equal"] for each in precisions.values()),
+        "largest_gap": max(each["largest_gap"] for each in precisions.values()),
         "precisions": precisions,
         "beside_busy_core": beside,
     }

@@ -83,11 +83,13 @@ def run(args: argparse.Namespace) -> int:
             )
         return 0
     print(aligned(table(report)))
-    prefill = report["prefill"]
-    print(
-        f"{report['device']}; memory read at {report['read_tbps'] * 1000:.1f} GB/s; {prefill['tokens']} prompt tokens"
-        f" read in {prefill['ms']:.0f} ms; texts {'equal' if report['texts_equal'] else 'differ'}"
-    )
+    print(f"{report['device']}; memory read at {report['read_tbps'] * 1000:.1f} GB/s")
+    for name, each in report["precisions"].items():
+        differ = f"differ where two tokens are {each['largest_gap']:.2f} logits apart"
+        print(
+            f"{name}: {each['prefill_tokens']} prompt tokens read in {each['prefill_ms']:.0f} ms;"
+            f" texts with the draft and without {'equal' if each['texts_equal'] else differ}"
+        )
     return 0
 
 

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
+from dflash_core import Engine, EngineOptions
 from dflash_core.benchmarks.bandwidth import read_bandwidth, step_ms
-from dflash_core.benchmarks.side_by_side import measure
+from dflash_core.benchmarks.side_by_side import gap_at_first_difference, measure
 from dflash_core.checkpoints.draft import load_draft
 from dflash_core.checkpoints.target import load_target
 from dflash_core.vocabulary import Vocabulary
 from tests.core import tiny
-from tests.core.test_decoding import prompts
+from tests.core.test_decoding import generate, prompts
 
 
 def test_every_width_is_measured_on_the_same_text_beside_its_floor(tmp_path: Path) -> None:
@@ -23,7 +25,7 @@ def test_every_width_is_measured_on_the_same_text_beside_its_floor(tmp_path: Pat
     found = measure(
         target, draft, Vocabulary(tiny.token_bytes()), texts, blocks=(4, 8, 0), bandwidth=1e9, max_tokens=20, repeats=2
     )
-    assert found.texts_equal and found.dtype == "float32"
+    assert found.texts_equal and found.largest_gap == 0 and found.dtype == "float32"
     assert (found.prefill_tokens, [run.block for run in found.runs]) == (39, [4, 8, 0])
     assert found.autoregressive.rounds == 2 * 2 * 20 and found.autoregressive.acceptance_length == 1
     for run in (found.autoregressive, *found.runs):
@@ -35,6 +37,22 @@ def test_every_width_is_measured_on_the_same_text_beside_its_floor(tmp_path: Pat
     keys = 50 * 6 * 2 * 2 * 8
     assert found.autoregressive.floor_round_ms == pytest.approx(4 * (weights + keys) / 1e9 * 1000)
     assert all(run.floor_round_ms > found.autoregressive.floor_round_ms for run in found.runs)
+
+
+def test_texts_that_differ_are_told_by_how_much_the_target_prefers_one_to_the_other(tmp_path: Path) -> None:
+    folder = tiny.write_target(tmp_path / "target")
+    engine = Engine.load(folder, None, tiny.token_bytes(), EngineOptions(device="cpu", dtype="float32", context=128))
+    prompt = prompts(1)[0][:20]
+    text = prompt + generate(engine, prompt, 12, session="s")
+    assert gap_at_first_difference(engine, text, list(text)) is None
+    other = [*text[:25], (text[25] + 1) % 90, *text[26:]]
+    whole = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        logits = whole(torch.tensor([text[:25]])).logits[0, -1]
+    expected = float(logits[text[25]] - logits[other[25]])
+    assert gap_at_first_difference(engine, text, other) == pytest.approx(expected, abs=1e-4)
+    assert gap_at_first_difference(engine, other, text) == pytest.approx(expected, abs=1e-4)
+    assert gap_at_first_difference(engine, text, text[:-1]) == float("inf")
 
 
 def test_a_bandwidth_is_that_of_reading_and_not_of_what_stands_beside_it() -> None:
