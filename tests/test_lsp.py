@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from editor import SERVER, TRIES, URI, Editor, editor, options
 from engines import CANCELLED, count, nothing_runs, replay_profile, rounds_when_ended
 from lsprotocol import types
 from pygls.exceptions import JsonRpcRequestCancelled
+from pygls.io_ import StdoutWriter
 
 from server.completion.service import CompletionService
 from server.documents.document import Document
@@ -21,7 +23,9 @@ from server.documents.positions import Position
 from server.engine.client import EngineClient
 from server.engine.launcher import stop_engine
 from server.engine.protocol import EngineHealth
+from server.lsp import create_server
 from server.profiles import Profile, load_profile
+from server.protocol import DflashProtocol
 from server.settings import Settings, read_settings
 from server.window import Window, path_in_workspace
 
@@ -394,3 +398,24 @@ def test_options_are_read_once_into_settings(given: object, settings: Settings, 
 )
 def test_paths_are_told_from_the_innermost_workspace_folder(uri: str, path: str) -> None:
     assert path_in_workspace(uri, ["file:///work", "file:///work/inner/", "file:///c:"]) == path
+
+
+async def test_a_notification_leaves_nothing_behind_in_the_protocol() -> None:
+    server = create_server()
+    protocol = server.protocol
+    assert isinstance(protocol, DflashProtocol)
+    protocol.set_writer(StdoutWriter(io.BytesIO()))
+
+    def tell(method: str, params: object, **more: object) -> None:
+        protocol.receive(json.dumps({"jsonrpc": "2.0", "method": method, "params": params, **more}).encode())
+
+    tell("initialize", {"processId": None, "rootUri": None, "capabilities": {}}, id=1)
+    tell("textDocument/didOpen", {"textDocument": {"uri": URI, "languageId": "python", "version": 0, "text": ""}})
+    for number in range(20):
+        document = {"uri": URI, "version": number}
+        tell("textDocument/didChange", {"textDocument": document, "contentChanges": [{"text": f"{number}\n"}]})
+    tell("workspace/didChangeConfiguration", {"settings": None})
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert server.window.documents.get(URI).text == "19\n"  # type: ignore[union-attr]
+    assert not protocol._request_futures
