@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,28 +21,11 @@ from dflash_core.sessions import Session
 from tests.core import tiny, tiny_mimo
 
 CONTEXT = 64
-KEPT = (0, 1, 5)
-"""Layers of the small model that are run here: global and dense, windowed and mixed, global and mixed."""
 
 
-def few_layers(weights: tiny_mimo.Tensors) -> tuple[tiny_mimo.Tensors, dict[str, Any]]:
-    """The same model of three layers, since the interpreter is slow."""
-    found = {name: tensor for name, tensor in weights.items() if ".layers." not in name}
-    for new, old in enumerate(KEPT):
-        stem = f"model.layers.{old}."
-        found |= {n.replace(stem, f"model.layers.{new}."): t for n, t in weights.items() if n.startswith(stem)}
-    return found, {"num_hidden_layers": 3, "hybrid_layer_pattern": [0, 1, 0], "moe_layer_freq": [0, 1, 1]}
-
-
-FORMS: dict[str, dict[str, Any]] = {
-    "FP8": {"fused": True},
-    "MXFP4 experts": {"fused": False, "experts": "mxfp4"},
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", tiny_mimo.FORMS)
 def test_kernels_write_and_choose_what_the_plain_round_does(form: str, tmp_path: Path) -> None:
-    stored, changes = few_layers(tiny_mimo.published(tiny_mimo.tensors(3), **FORMS[form])[0])
+    stored, changes = tiny_mimo.few_layers(form)
     target = load_target(tiny_mimo.write_published(tmp_path / "target", stored, **tiny_mimo.V2_5, **changes))
     options = {"num_hidden_layers": 1, "num_target_layers": 3, "block_size": 4}
     nested = {"target_layer_ids": [0, 2], "block_size": 4, "swa_window_size": 12}

@@ -293,3 +293,23 @@ def write_published(folder: Path, stored: Tensors, ep: int = 2, tp_size: int | N
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config(quantization_config=quantization, **changes)))
     return folder
+
+
+KEPT = (0, 1, 5)
+"""Layers that `few_layers` keeps: global and dense, windowed and mixed, global and mixed."""
+
+
+def few_layers(form: str) -> tuple[Tensors, dict[str, Any]]:
+    """A model of three layers in a published form, with what that changes in its config: kernels are slow to try."""
+    weights = published(tensors(3), **FORMS[form])[0]
+    found = {name: tensor for name, tensor in weights.items() if ".layers." not in name}
+    for new, old in enumerate(KEPT):
+        stem = f"model.layers.{old}."
+        found |= {n.replace(stem, f"model.layers.{new}."): t for n, t in weights.items() if n.startswith(stem)}
+    return found, {"num_hidden_layers": 3, "hybrid_layer_pattern": [0, 1, 0], "moe_layer_freq": [0, 1, 1]}
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "FP8": {"fused": True},
+    "MXFP4 experts": {"fused": False, "experts": "mxfp4"},
+}
