@@ -22,7 +22,16 @@ from server.engine.kept_precision import kept_precision
 from server.errors import DflashError
 from server.profiles import Profile
 
-SOURCES = ("argparse.py", "tarfile.py", "json/decoder.py", "http/client.py")
+SOURCES = (
+    "argparse.py",
+    "tarfile.py",
+    "json/decoder.py",
+    "http/client.py",
+    "subprocess.py",
+    "difflib.py",
+    "shutil.py",
+    "configparser.py",
+)
 """Files of the standard library whose beginnings are the prompts, unless others are named."""
 
 
