@@ -294,6 +294,9 @@ class CompletionService:
         source: Source = "running"
         piece = None if running is None else await request.follow(running)
         if running is None or piece is None or piece.finish is None:
+            if state.latest is not request:
+                # A newer one has begun its own meanwhile, which a generation of this one would end.
+                return request.nothing(SUPERSEDED, finish="cancelled")
             client = self.link.client
             if client is None:
                 self.link.launch()
