@@ -18,6 +18,7 @@ OPENERS, CLOSERS = frozenset(PAIRS.values()), frozenset(PAIRS)
 CLOSER_OF = {opener: closer for closer, opener in PAIRS.items()}
 LEVEL = "\0"  # between what is open: it stands in no opening
 HEREDOC = "<<"  # what begins the level of one; its mark follows
+NEAR = 40  # characters before a `/` that tell whether it divides
 NOWHERE = -2  # no place on the line
 MOST_NESTED = 8  # strings in code in strings on one line
 MOST_LEVELS, MOST_OPEN = 16, 100  # levels, and brackets in one: more are no code that somebody wrote
@@ -116,7 +117,7 @@ class Lexer:
             elif self._line_comments and text.startswith(self._line_comments) and found.lastgroup != "literal":
                 tokens.append(Token(Kind.COMMENT, start, place))
             elif text == "/":
-                if self._regex_may_begin(line[:start].rstrip()):
+                if self._regex_may_begin(line[max(0, start - NEAR) : start].rstrip()):
                     regex = _REGEX.match(line, start)
                     place = regex.end() if regex is not None else place
                     tokens.append(Token(Kind.QUOTE if regex is None else Kind.STRING, start, place))
