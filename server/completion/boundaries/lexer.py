@@ -25,7 +25,8 @@ MOST_LEVELS, MOST_OPEN = 16, 100  # levels, and brackets in one: more are no cod
 # After one of these, or at a line's beginning, `/` begins a regular expression; after a value it divides.
 _BEFORE_REGEX = frozenset("(,=:[!&|?{};+*~^<>%-")
 _BEFORE_REGEX_WORD = re.compile(r"\b(?:return|typeof|case|in|of|do|else|void|delete|throw|new)$")
-_REGEX = re.compile(r"/(?![*/])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\[\n])+/[a-z]*")
+# As long as people write them; a line of nothing but beginnings must not be read for each.
+_REGEX = re.compile(r"/(?![*/])(?:\\.|\[(?:\\.|[^\]\\\n]){0,200}+\]|[^/\\\[\n]){1,500}+/[a-z]*")
 
 
 class Kind(Enum):
