@@ -64,7 +64,7 @@ def times_to_json(times: Sequence[Times]) -> dict[str, Any]:
 
 async def measure_assembly(profile: Profile, sources: Path, lines: int, pause_s: float = KEY_PAUSE_S) -> dict[str, Any]:
     """Time per request in a file of so many lines, from the key's change to a prompt and a boundary."""
-    service = CompletionService(profile)
+    service = CompletionService(with_related(profile))
     try:
         trace = record(long_text(sources, lines), lines // 2, KEYS, "python", f"long_{lines}.py")
         times, prompts = await type_trace(service, trace, pause_s)
@@ -77,7 +77,7 @@ async def measure_reuse(profile: Profile, trace: Trace) -> dict[str, Any]:
     """Share of prompt tokens that stand at the same place in the prompt of the key before, by format."""
     shares = {}
     for name in FORMATS:
-        service = CompletionService(with_format(profile, name))
+        service = CompletionService(with_format(with_related(profile), name))
         try:
             _, prompts = await type_trace(service, trace, 0.0)
         finally:
@@ -94,7 +94,7 @@ async def measure_index(
     try:
         count = copy_sources(sources, folder, files)
         say(f"indexing {count} files")
-        service = CompletionService(profile, workspace=Workspace((folder,), indexed=True))
+        service = CompletionService(with_related(profile), workspace=Workspace((folder,), indexed=True))
         try:
             begun = time.monotonic()
             assert service.context.index is not None
@@ -147,6 +147,14 @@ def reused_share(prompts: Sequence[Prompt]) -> float:
         reused += min(same, len(other))
         total += len(other)
     return round(100 * reused / total, 2) if total else 0.0
+
+
+def with_related(profile: Profile) -> Profile:
+    """The profile with chunks of other places also where it wants none: what they cost is measured."""
+    prompt = profile.prompt
+    if prompt is None or prompt.related_budget != 0:
+        return profile
+    return replace(profile, prompt=replace(prompt, related_budget=None))
 
 
 def with_format(profile: Profile, name: PromptFormat) -> Profile:

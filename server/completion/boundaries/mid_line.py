@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from server.completion.boundaries.boundary import CursorText, Decision
 from server.completion.boundaries.bracket_scanner import BracketScanner, closed_by
 from server.completion.boundaries.enclosing import Enclosing, enclosing, inside_below
-from server.completion.boundaries.lexer import Kind, Token, lexer_for, open_string
+from server.completion.boundaries.lexer import OPENERS, Kind, Token, lexer_for, open_string
 from server.completion.boundaries.line_boundary import BOUNDARY, FENCE, NO_TEXT
 
 _BLANKS = " \t"
@@ -51,7 +51,9 @@ class MidLine:
         self._joins = bool(cursor.language.joints)
         self._fence_ends = fence_ends
         self._right = cursor.line_after.strip(_BLANKS)
-        self._below = cursor.next_line or ""
+        # Below a line that opens something stands what that holds, which may begin as ours does.
+        opens = self._right.endswith((*OPENERS, ":"))
+        self._below = "" if opens or cursor.next_line is None else cursor.next_line
         self._around = None if code else self._string_around(cursor, above.inside, state.inside)
         self._open = _Open(0, state.depth - below - on_line, "" if code else above.inside)
         self._start = 0  # where the line begins that is not complete yet
