@@ -59,3 +59,10 @@ def test_heredocs_without_an_end(language: str) -> None:
     # Where they are heredocs, the cursor is in one that goes on.
     expected = "a\n\necho b" if language in ("shellscript", "ruby") else "a"
     assert insertion(text, Place(5000, 5), "a\n\necho b\n", language) == expected
+
+
+@pytest.mark.parametrize("piece", ['\\"', "/ ", "=/[", '"${', "`${", '"\\(', "<<A ", 'r#"', "'"])
+@pytest.mark.parametrize("language", ["python", "typescriptreact", "kotlin", "shellscript", "swift", "rust"])
+def test_a_line_of_nothing_but_beginnings_is_read_once(language: str, piece: str) -> None:
+    line = piece * 4000
+    assert insertion(line, Place(0, len(line)), "\n\n", language) == ""

@@ -27,7 +27,10 @@ from server.profiles import Profile, load_profile
 
 TOKENIZER = PromptTokenizer.from_file(paths.asset("embedded", "tokenizer.json"))
 TRACE = Path(__file__).parent / "traces" / "client.json"
-PROFILE = load_profile("embedded")
+EMBEDDED = load_profile("embedded")
+assert EMBEDDED.prompt is not None
+# Its own prompts hold no chunks of other places, which are tested here.
+PROFILE = replace(EMBEDDED, prompt=replace(EMBEDDED.prompt, related_budget=None))
 HELPER = "def helper_of_all(first, second):\n    return first + second\n"
 
 
@@ -82,6 +85,10 @@ async def test_what_encloses_the_text_and_what_it_imports_is_shown_though_it_lie
     )
     assert rest.endswith("result = wanted_thing(") and "value_119" in rest
     await window.service.aclose()
+
+
+def test_the_embedded_pairs_prompt_spends_nothing_on_other_places() -> None:
+    assert CompletionService(EMBEDDED).prompts.related_budget == 0 < CompletionService(PROFILE).prompts.related_budget
 
 
 @pytest.mark.parametrize(("related_budget", "head"), [(0, True), (0, False), (None, True)])
