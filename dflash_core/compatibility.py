@@ -53,11 +53,13 @@ def compare_pair(
     except DFlashError as error:
         return PairReport((str(error),), (), ())
     refusals = [f"the draft has {words}, which is not computed" for words in _uncomputed(draft_config)]
-    refusals += [f"the draft does not fit its target: {words}" for words in misfits(spec, *sizes)]
+    refusals += [f"the draft does not fit its target: {words}" for words in misfits(spec, *sizes)] if sizes else []
     warnings, facts = _mask_words(config, spec, draft)
-    if not refusals:
+    if not sizes:
+        facts.insert(0, "the target's config names its sizes in a way of its own: they are compared when it is loaded")
+    elif not refusals:
         facts.insert(0, f"sizes agree: hidden {sizes[0]}, vocabulary {sizes[1]}, tapped layers {_listed(spec)}")
-    wrong, agreeing = _tokenizer_words(target, draft, tokenizer, sizes[1])
+    wrong, agreeing = _tokenizer_words(target, draft, tokenizer, sizes[1] if sizes else None)
     refusals += wrong
     facts += agreeing
     warnings += _revision_words(config, target, draft, revisions)
@@ -76,14 +78,18 @@ def rotary_bases(draft_config: Mapping[str, Any]) -> list[float]:
     return [own, float(other)]
 
 
-def _sizes(config: dict[str, Any]) -> tuple[int, int, int]:
-    """Hidden size, vocabulary, layers; also of a target that transformers computes."""
+def _sizes(config: dict[str, Any]) -> tuple[int, int, int] | None:
+    """Hidden size, vocabulary, layers; also of a target that transformers computes, if it names them as most do."""
     try:
         spec = target_spec(config)
         return spec.hidden_size, spec.vocab_size, len(spec.layers)
     except UnsupportedModelError:
         text = config.get("text_config") or config
-        return size(text, "hidden_size"), size(text, "vocab_size"), size(text, "num_hidden_layers")
+        names = ("hidden_size", "vocab_size", "num_hidden_layers")
+        if not all(name in text for name in names):
+            return None
+        hidden, vocabulary, layers = (size(text, name) for name in names)
+        return hidden, vocabulary, layers
 
 
 def _uncomputed(config: Mapping[str, Any]) -> list[str]:
@@ -111,7 +117,7 @@ def _mask_words(config: dict[str, Any], spec: DraftSpec, draft: Path) -> tuple[l
     return [], [f"mask {mask} is the target's own row"]
 
 
-def _tokenizer_words(target: Path, draft: Path, prompts: Path | None, vocab: int) -> tuple[list[str], list[str]]:
+def _tokenizer_words(target: Path, draft: Path, prompts: Path | None, vocab: int | None) -> tuple[list[str], list[str]]:
     """Refusals and facts about tokenizers: what is there must say the same of every id."""
     places = {"the target's": target / "tokenizer.json", "the draft's": draft / "tokenizer.json"}
     if prompts is not None:
@@ -123,7 +129,7 @@ def _tokenizer_words(target: Path, draft: Path, prompts: Path | None, vocab: int
             found[whose] = ids
     wrong = []
     for whose, ids in found.items():
-        if ids and max(ids) >= vocab:
+        if vocab is not None and ids and max(ids) >= vocab:
             wrong.append(f"tokenizers: {whose} has id {max(ids)}, the target's vocabulary is {vocab}")
     (first, theirs), *others = list(found.items()) or [("", {})]
     for whose, ids in others:

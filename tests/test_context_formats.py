@@ -35,7 +35,8 @@ RELATED = [Chunk("b/other.py", "def helper(x):\n    return x")]
 def profile(format: str, markers: Mapping[str, int] = MARKERS) -> Profile:
     embedded = load_profile("embedded")
     assert embedded.prompt is not None
-    prompt = replace(embedded.prompt, format=format, marker_ids=markers, suffix_budget=64)  # type: ignore[arg-type]
+    changes = {"format": format, "marker_ids": markers, "suffix_budget": 64, "related_budget": None}
+    prompt = replace(embedded.prompt, **changes)  # type: ignore[arg-type]
     return replace(embedded, prompt=prompt)
 
 

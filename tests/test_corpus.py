@@ -16,6 +16,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -376,7 +377,9 @@ def test_a_document_begins_with_the_very_tokens_of_a_prompt() -> None:
     document = read_document("alpha/shown.py", text.encode())
     assert document is not None
     ids = render(document, PromptTokenizer.from_file(TOKENIZER))
-    builder = PromptBuilder(load_profile("embedded"))
+    embedded = load_profile("embedded")
+    assert embedded.prompt is not None
+    builder = PromptBuilder(replace(embedded, prompt=replace(embedded.prompt, format="plain")))
     for end in (40, 100, len(text)):
         prompt = builder.build(TextBefore(text[:end]), "alpha/shown.py", language_for("python"))
         assert len(prompt.content) > 10

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 from urllib.parse import urlsplit
 
-from dflash_core.published import PUBLISHED
 from server import paths
 from server.errors import DflashError
 from server.profiles.settings import (
@@ -231,11 +230,22 @@ def _target(table: _Table) -> ModelSource:
         path=table.needed_path("path"),
         name=table.text("name"),
         revision=table.text("revision"),
-        published=table.choice("published", tuple(PUBLISHED), "") or None,
+        published=_published(table),
         note=table.text("note"),
     )
     table.end()
     return source
+
+
+def _published(table: _Table) -> str | None:
+    """The name under which the published sizes of a model are known, for arithmetic without its weights."""
+    name = table.text("published")
+    if name is None:
+        return None
+    # Late: a window's server has no part of the engine in its process.
+    from dflash_core.published import PUBLISHED
+
+    return table.choice("published", tuple(PUBLISHED), name)
 
 
 def _draft(table: _Table) -> ModelSource:
