@@ -44,7 +44,8 @@ def test_the_embedded_profile_is_what_the_design_says(private_dirs: Path) -> Non
     assert profile.draft and profile.draft.path == paths.asset("embedded", "draft")
     assert profile.prompt is not None
     assert profile.prompt.tokenizer.is_file()
-    assert (profile.prompt.format, profile.prompt.budget, profile.prompt.max_tokens) == ("plain", 512, 96)
+    assert profile.prompt.format == "suffix-prefix-middle"
+    assert (profile.prompt.budget, profile.prompt.suffix_budget, profile.prompt.max_tokens) == (512, 128, 96)
     assert (profile.prompt.stop_ids, profile.prompt.marker_ids["bos"]) == ((0, 2), 0)
     assert profile.prompt.heal
 

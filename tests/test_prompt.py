@@ -24,9 +24,10 @@ TOKENIZER = PromptTokenizer.from_file(paths.asset("embedded", "tokenizer.json"))
 
 
 def profile(**changes: object) -> Profile:
+    """The embedded profile in the plain format; the other formats: test_context_formats.py."""
     embedded = load_profile("embedded")
     assert embedded.prompt is not None
-    return replace(embedded, prompt=replace(embedded.prompt, **changes))
+    return replace(embedded, prompt=replace(embedded.prompt, **({"format": "plain"} | changes)))
 
 
 BUILDER = PromptBuilder(profile())

