@@ -41,7 +41,12 @@ export class Completions<Item> {
   ): Promise<readonly Item[]> {
     const before = this.stream && isSamePlace(this.stream.place, place) ? this.stream : undefined;
     // By hand where something is shown: the next alternative is wanted, so the answer is not there before all are.
-    const cycles = invoked && before?.complete === true && !before.invoked && before.items.length > 0;
+    const cycles = invoked && before !== undefined && !before.invoked && before.items.length > 0;
+    if (cycles && !before.complete) {
+      // What is shown may be all of it before that is known: an alternative takes its place only when it is.
+      await before.whole;
+      if (this.stream !== before || !isSamePlace(before.place, place)) return [];
+    }
     let stream =
       before && !cycles && !isUsedUp(before, invoked) ? before : this.begin(place, invoked, cycles);
     if (stream.items.length > 0) return stream.items;

@@ -282,3 +282,18 @@ test("by hand where a completion is shown, all alternatives are waited for and k
   assert.equal(host.refreshes, 0, "an update would make the editor forget that it asked");
   assert.equal(host.asked.length, 2);
 });
+
+test("by hand before it is known that what is shown is all of it, the alternatives come all the same", async () => {
+  const host = new FakeHost();
+  const first = host.provide();
+  host.last.grow("one");
+  assert.deepEqual(await first, ["one"]);
+  const cycled = host.provide(PLACE, true);
+  await later();
+  assert.equal(host.asked.length, 1, "the server would end the text for another request");
+  host.last.end("one");
+  await later();
+  assert.equal(host.last.invoked, true);
+  host.last.end("one", "two");
+  assert.deepEqual(await cycled, ["one", "two"]);
+});

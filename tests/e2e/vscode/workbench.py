@@ -98,11 +98,14 @@ class Workbench:
         self._quick_input("F1", f">{title}", title)
 
     def pick(self, title: str, row: str) -> None:
-        """Run a command from the palette and pick one of the rows that it shows."""
+        """Run a command from the palette and pick one of the rows that it shows, of which only the first are drawn."""
         box = self._open_quick_input("F1")
         box.fill(f">{title}")
         self._row(title).wait_for()
         self.press("Enter")
+        self.page.locator(".quick-input-widget input[placeholder]:not([placeholder*='>'])").first.wait_for()
+        self.pause(300)
+        self.page.locator(".quick-input-widget .quick-input-box input").fill(row)
         self.pick_shown(row)
 
     def pick_shown(self, row: str) -> None:
