@@ -28,6 +28,10 @@ collect_ignore = ["e2e"]
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# A shell that runs the suite in the background lets it ignore interrupts, and what it starts would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # Before anything imports Triton: without an NVIDIA driver its kernels run in its interpreter.
 if not Path("/proc/driver/nvidia").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -145,7 +145,9 @@ async def test_requests_for_other_documents_run_side_by_side(service: Completion
     assert two.text and short.text
 
 
-async def test_a_cancelled_request_ends_its_generation_after_the_grace(service: CompletionService, engine: EngineClient) -> None:
+async def test_a_cancelled_request_ends_its_generation_after_the_grace(
+    service: CompletionService, engine: EngineClient
+) -> None:
     cancelled, rounds = await count(engine, CANCELLED), await count(engine, "dflash_rounds_total")
     request = asyncio.create_task(complete(service, document("def endless():\n")))
     await begun(engine, rounds)
