@@ -13,6 +13,7 @@ from dflash_core.config_values import read_config
 from dflash_core.errors import DFlashError
 from server import paths
 from server.context.tokenizer import PromptTokenizer
+from server.engine.whereabouts import write_private
 from server.profiles import ModelSource, Profile
 
 if TYPE_CHECKING:
@@ -50,9 +51,7 @@ def keep_base(profile: Profile, trial: RotaryTrial) -> None:
     file = _file(profile)
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = file.with_suffix(".new")
-        fresh.write_text(json.dumps({"base": trial.kept, "words": trial.words()}), encoding="utf-8")
-        fresh.replace(file)
+        write_private(file, json.dumps({"base": trial.kept, "words": trial.words()}))
     except OSError as error:
         log.warning("the draft's rotary base could not be kept: %s", error.strerror)
 

@@ -11,8 +11,7 @@ import re
 from enum import Enum, auto
 
 from server.completion.boundaries.boundary import CursorText, indentation
-from server.completion.boundaries.bracket_scanner import BracketScanner, closed_by
-from server.completion.boundaries.enclosing import inside_below
+from server.completion.boundaries.enclosing import at_cursor
 from server.completion.boundaries.lexer import CLOSERS
 from server.completion.boundaries.line_boundary import KEEP, WAIT, Stop, Verdict
 
@@ -44,18 +43,9 @@ class BlockRules:
     def __init__(self, cursor: CursorText) -> None:
         self._cursor = cursor
         self._language = cursor.language
-        self._scanner = BracketScanner(cursor.language)
-        above = self._scanner.advance(cursor.above)
-        self._state = self._scanner.advance(cursor.line_before)
+        self._scanner, above, self._state, self.closed_below, _ = at_cursor(cursor)
         self._depth_at_cursor = self._state.depth
         self.inside = self._state.inside
-        self.closed_below, _ = closed_by(
-            cursor.after,
-            self._state.open,
-            cursor.language,
-            later=0 if cursor.after_ends else above.depth,
-            inside=inside_below(cursor, self.inside),
-        )
         self._after_blank = False  # a blank line was generated after the last line kept
         self._grew = False  # the unit has lines deeper than its first
         self._closed = False  # a block of the unit was closed

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from server.completion.boundaries.boundary import CursorText
+from server.completion.boundaries.bracket_scanner import BracketScanner, LineState, closed_by
 from server.completion.boundaries.lexer import HEREDOC, LEVEL, lexer_for, open_string
 from server.completion.soundness import errors_with
 
@@ -21,6 +23,16 @@ class Enclosing:
     place: int
     pattern: re.Pattern[str]
     own_line: bool = False
+
+
+class AtCursor(NamedTuple):
+    """What is open at the cursor. above: where its line begins; below, on_line: how many brackets the file closes."""
+
+    scanner: BracketScanner
+    above: LineState
+    state: LineState
+    below: int
+    on_line: int
 
 
 def enclosing(cursor: CursorText, inside: str) -> Enclosing | None:
@@ -39,6 +51,21 @@ def enclosing(cursor: CursorText, inside: str) -> Enclosing | None:
 def inside_below(cursor: CursorText, inside: str) -> str:
     """What of that is still open in the text below the cursor: what is closed nowhere was only just begun."""
     return inside if not open_string(inside) or enclosing(cursor, inside) else inside.rpartition(LEVEL)[0]
+
+
+def at_cursor(cursor: CursorText) -> AtCursor:
+    """Read the text above the cursor and what the file closes of it below."""
+    scanner = BracketScanner(cursor.language)
+    above = scanner.advance(cursor.above)
+    state = scanner.advance(cursor.line_before)
+    below, on_line = closed_by(
+        cursor.after,
+        state.open,
+        cursor.language,
+        later=0 if cursor.after_ends else above.depth,
+        inside=inside_below(cursor, state.inside),
+    )
+    return AtCursor(scanner, above, state, below, on_line)
 
 
 def _closes(cursor: CursorText, inside: str, level: str, closing: str, place: int) -> bool:

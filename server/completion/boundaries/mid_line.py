@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass
 
 from server.completion.boundaries.boundary import CursorText, Decision
-from server.completion.boundaries.bracket_scanner import BracketScanner, closed_by
-from server.completion.boundaries.enclosing import Enclosing, enclosing, inside_below
+from server.completion.boundaries.enclosing import Enclosing, at_cursor, enclosing
 from server.completion.boundaries.lexer import OPENERS, Kind, Token, lexer_for, open_string
 from server.completion.boundaries.line_boundary import BOUNDARY, FENCE, NO_TEXT
 
@@ -34,16 +33,7 @@ class MidLine:
     """One completion in the middle of a line; keeps the contract of `Boundary`."""
 
     def __init__(self, cursor: CursorText, *, fence_ends: bool) -> None:
-        scanner = BracketScanner(cursor.language)
-        above = scanner.advance(cursor.above)
-        state = scanner.advance(cursor.line_before)
-        below, on_line = closed_by(
-            cursor.after,
-            state.open,
-            cursor.language,
-            later=0 if cursor.after_ends else above.depth,
-            inside=inside_below(cursor, state.inside),
-        )
+        _, above, state, below, on_line = at_cursor(cursor)
         self._lexer = lexer_for(cursor.language)
         # Where the cursor is in code that a string on its line holds, the line begins there.
         code = self._lexer.begun_code(cursor.line_before, above.inside)

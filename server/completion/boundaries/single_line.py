@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from server.completion.boundaries.boundary import CursorText, Decision
-from server.completion.boundaries.bracket_scanner import BracketScanner, closed_by
-from server.completion.boundaries.enclosing import inside_below
+from server.completion.boundaries.enclosing import at_cursor
 from server.completion.boundaries.lexer import CLOSERS
 from server.completion.boundaries.line_boundary import BOUNDARY, NO_TEXT
 
@@ -16,18 +15,9 @@ class SingleLine:
     """
 
     def __init__(self, cursor: CursorText) -> None:
-        self._scanner = BracketScanner(cursor.language)
-        above = self._scanner.advance(cursor.above)
-        state = self._scanner.advance(cursor.line_before)
+        self._scanner, _, state, self._closed_below, _ = at_cursor(cursor)
         self.inside = state.inside
         self._lone_closers = cursor.language.lone_closers
-        self._closed_below, _ = closed_by(
-            cursor.after,
-            state.open,
-            cursor.language,
-            later=0 if cursor.after_ends else above.depth,
-            inside=inside_below(cursor, state.inside),
-        )
         self._decision = Decision()
 
     @property
