@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import math
 import random
 import time
 from pathlib import Path
@@ -121,6 +123,44 @@ async def test_a_parse_that_takes_too_long_goes_on_in_a_thread_while_edits_come(
     document.apply([Change("import os\n", Range(Position(3, 0), Position(3, 0)))])
     assert await tree.ready() is not None and tree.fresh
     assert shape(tree.tree) == shape(parse(document.lines))
+
+
+async def test_keys_are_not_parsed_until_a_pause_or_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "PAUSE_S", 1000.0)
+    monkeypatch.setattr(trees, "AT_ENGINE_S", 0.0)
+    document = Document("file:///a.py", "x = 1\n" * 20)
+    tree = DocumentTree(document, PYTHON)
+    assert tree.refresh(5.0) is not None
+    document.apply([Change("y = 2\n", Range(Position(3, 0), Position(3, 0)))])
+    await asyncio.sleep(0.01)
+    assert not tree.fresh
+    tree.shown()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert await tree.ready() is not None and tree.fresh
+    monkeypatch.setattr(trees, "PAUSE_S", 0.0)
+    document.apply([Change("z = 3\n", Range(Position(3, 0), Position(3, 0)))])
+    await asyncio.sleep(0.01)
+    while tree._thread is not None:
+        await asyncio.wait({tree._thread})
+    assert tree.fresh and shape(tree.tree) == shape(parse(document.lines))
+
+
+async def test_a_parse_in_a_thread_stands_still_while_a_key_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "FIRST_LIMIT_S", -1.0)
+    monkeypatch.setattr(trees, "GIVES_WAY_S", 1000.0)
+    document = Document("file:///a.py", SOURCE)
+    tree = DocumentTree(document, PYTHON)
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        tree._edited_at = -math.inf  # the key was answered
+
+    monkeypatch.setattr(trees.time, "sleep", sleep)
+    document.apply([Change("import os\n", Range(Position(3, 0), Position(3, 0)))])
+    assert await tree.ready() is not None and tree.fresh
+    assert len(slept) == 1 and 900 < slept[0] <= 1000
 
 
 async def test_a_text_that_takes_even_a_thread_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-SWITCH_S = 0.001
+SWITCH_S = 0.0002
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

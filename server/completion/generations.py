@@ -20,6 +20,8 @@ from server.documents.document import Document, Place
 from server.engine.client import EngineClient
 from server.engine.protocol import DraftMode
 
+PAUSE_S = 0.03  # without a key, before it is thought about what follows a unit: who reads it takes longer to accept it
+
 PromptAt = Callable[[Document, Place, Spot], Awaitable[Prompt]]
 
 
@@ -71,6 +73,9 @@ class Generations:
             return
 
         async def prepare() -> None:
+            # Who types through a unit is about to type the next key, and not to accept it.
+            while (left_s := self._submission.pacing.until_pause(PAUSE_S)) > 0:
+                await asyncio.sleep(left_s)
             # What its acceptance leaves open takes parses: the loop must be free for keys.
             spot = await asyncio.to_thread(spot_if_accepted, generated)
             client = self._submission.link.client

@@ -7,6 +7,7 @@ between two keys. What is aborted while it waits was never sent.
 
 from __future__ import annotations
 
+import math
 import time
 
 FAST_S = 0.05  # an engine whose first text comes within this is never waited for
@@ -22,7 +23,7 @@ class Pacing:
     def __init__(self) -> None:
         self._first_text_s = 0.0  # 0.0 until measured: the first requests go at once
         self._key_gap_s = BURST_S
-        self._last_key = -BURST_S
+        self._last_key = -math.inf
         self._last_line: tuple[str, int] | None = None
 
     def key(self, now: float | None = None) -> None:
@@ -31,6 +32,11 @@ class Pacing:
         gap, self._last_key = now - self._last_key, now
         if 0 < gap < BURST_S:
             self._key_gap_s = _blended(self._key_gap_s, gap)
+
+    def until_pause(self, pause_s: float, now: float | None = None) -> float:
+        """How long until no key has come for `pause_s`, if none comes; 0.0 when that is so."""
+        now = time.monotonic() if now is None else now
+        return max(0.0, self._last_key + pause_s - now)
 
     def first_text(self, seconds: float) -> None:
         """A generation's first text came so long after it was sent."""

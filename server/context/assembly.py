@@ -141,6 +141,8 @@ class ContextAssembler:
             prompt = self._build(entry, before, choice)
         choice.start = prompt.start
         self._choices[entry] = choice
+        if entry.tree is not None:
+            entry.tree.shown()
         return prompt
 
     def chunks_shown(self, document: Document) -> int:

@@ -55,14 +55,23 @@ def parse(parser: Parser, data: bytes, limit_s: float, old_tree: Tree | None = N
     return _parse(parser, lambda offset, _: data[offset : offset + READ_SIZE], limit_s, time.thread_time, old_tree)
 
 
-def parse_lines(parser: Parser, lines: Sequence[str], limit_s: float, old_tree: Tree | None = None) -> Tree:
-    """The same for lines with their ends. Raises ParseLimit.
-
-    limit_s: time by the wall, for somebody may be waiting. A line ended by a lone `\\r` ends with `\\n` for the
+def parse_lines(
+    parser: Parser,
+    lines: Sequence[str],
+    limit_s: float,
+    old_tree: Tree | None = None,
+    give_way: Callable[[], None] | None = None,
+) -> Tree:
+    """The same for lines with their ends. Raises ParseLimit. A line ended by a lone `\\r` ends with `\\n` for the
     parser: rows then equal lines.
+
+    limit_s: time by the wall, for somebody may be waiting; processor time where nobody is, and `give_way` is called
+    again and again, which may sleep.
     """
     read = _LineReader(lines, WHOLE_READ_LINES if old_tree is None else READ_LINES)
-    return _parse(parser, read, limit_s, time.monotonic, old_tree)
+    if give_way is None:
+        return _parse(parser, read, limit_s, time.monotonic, old_tree)
+    return _parse(parser, read, limit_s, time.thread_time, old_tree, give_way)
 
 
 def _line_bytes(line: str) -> bytes:
@@ -71,7 +80,14 @@ def _line_bytes(line: str) -> bytes:
     return data[:-1] + b"\n" if data.endswith(b"\r") else data
 
 
-def _parse(parser: Parser, read: Read, limit_s: float, clock: Callable[[], float], old_tree: Tree | None) -> Tree:
+def _parse(
+    parser: Parser,
+    read: Read,
+    limit_s: float,
+    clock: Callable[[], float],
+    old_tree: Tree | None,
+    give_way: Callable[[], None] = lambda: None,
+) -> Tree:
     limit, calls = clock() + limit_s, itertools.count(1)
     old: dict[str, Any] = {} if old_tree is None else {"old_tree": old_tree}
     handed: list[bytes] = []
@@ -80,10 +96,12 @@ def _parse(parser: Parser, read: Read, limit_s: float, clock: Callable[[], float
         handed.append(read(offset, point))
         return handed[-1]
 
+    def is_over(offset: int, failing: bool) -> bool:
+        give_way()
+        return next(calls) % CLOCK_EVERY == 0 and clock() > limit
+
     try:
-        return parser.parse(
-            hand, progress_callback=lambda offset, failing: next(calls) % CLOCK_EVERY == 0 and clock() > limit, **old
-        )
+        return parser.parse(hand, progress_callback=is_over, **old)
     except ValueError as error:  # the binding's word for a parse that the callback ended
         parser.reset()  # or the next parse would go on with this text
         raise ParseLimit from error

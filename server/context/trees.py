@@ -1,6 +1,6 @@
 """The syntax tree of an open document, kept in step with its edits and never parsed anew for a key.
 
-Edits are noted as they come and parsed when somebody asks, for what they touched only. A parse has a time
+Edits are noted as they come and parsed when somebody asks or pauses, for what they touched only. A parse has a time
 limit; where it strikes, the tree of before the edits, moved along with them, serves on, and a thread
 parses in peace.
 """
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from tree_sitter import Tree
 
 REQUEST_LIMIT_S = 0.005  # of a parse that a request waits for
-THREAD_LIMIT_S = 3.0  # of a parse in a thread; a grammar that hangs must not hold it for ever
+THREAD_LIMIT_S = 3.0  # of processor time, of a parse in a thread; a grammar that hangs must not hold it for ever
 FIRST_LIMIT_S = 0.002  # small documents are parsed at once: no thread is faster
-AFTER_EDIT_S = 0.02
+AT_ENGINE_S = 0.02  # after a prompt: its request is at the engine by then
+GIVES_WAY_S = 0.01  # after an edit a thread's parse stands still, until the key is answered
+PAUSE_S = 0.2  # without a key; a warm-up comes a little later, and finds the tree
 RESTS = 4  # times as long as it parsed does a thread rest before the next parse
 LARGEST_TREE = 8_000_000  # characters; beyond it a document has no tree
 
@@ -69,6 +71,7 @@ class DocumentTree:
         self._given_up_at = -1  # bytes of a text that took even the thread too long
         self._slow = False  # the last parse took longer than a request may wait
         self._rest_until = 0.0  # time.monotonic(); a thread that parses takes the engine's processor
+        self._edited_at = 0.0  # time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         document.watch(self._edited)
 
@@ -105,6 +108,23 @@ class DocumentTree:
         except ParseLimit:
             return None
 
+    def _parsed_for_nobody(self, lines: Sequence[str], old_tree: Tree | None) -> tuple[Tree | None, float]:
+        """The tree, and the processor time that it took; to be called in a thread.
+
+        Keys have the interpreter to themselves: it hands its lock over but now and then, and one answer needs it often.
+        """
+
+        def give_way() -> None:
+            while (left_s := self._edited_at + GIVES_WAY_S - time.monotonic()) > 0:
+                time.sleep(left_s)
+
+        begun = time.thread_time()
+        try:
+            tree = parse_lines(parser_for(self._syntax), lines, THREAD_LIMIT_S, old_tree, give_way)
+        except ParseLimit:
+            tree = None
+        return tree, time.thread_time() - begun
+
     def _parse_in_thread(self) -> None:
         size = sum(self._sizes)
         # A text that defeated the parser is not tried again until it has changed a good deal.
@@ -120,12 +140,11 @@ class DocumentTree:
         self._thread = loop.create_task(self._parse_lines(list(self._document.lines), size), name="parse")
 
     async def _parse_lines(self, lines: list[str], size: int) -> None:
-        old_tree, begun = self.tree and self.tree.copy(), time.monotonic()
+        old_tree = self.tree and self.tree.copy()
         try:
-            tree = await asyncio.to_thread(self._parsed, lines, THREAD_LIMIT_S, old_tree)
-            taken_s = time.monotonic() - begun
+            tree, taken_s = await asyncio.to_thread(self._parsed_for_nobody, lines, old_tree)
             self._slow = taken_s > REQUEST_LIMIT_S
-            self._rest_until = begun + (1 + RESTS) * taken_s
+            self._rest_until = time.monotonic() + RESTS * taken_s
             self._given_up_at = -1 if tree is not None else size
             if tree is not None:
                 for edit in self._since:
@@ -139,16 +158,23 @@ class DocumentTree:
         self._sizes[edit.first : edit.first + len(edit.removed)] = [_size(line) for line in edit.added]
         if change is None:
             return
-        self.fresh = False
+        self.fresh, self._edited_at = False, time.monotonic()
         if self.tree is not None:
             change.apply(self.tree)
         if self._thread is not None:
             self._since.append(change)
-        if self._timer is None:
-            self._refresh_later()
+        self._refresh_later(PAUSE_S)
 
-    def _refresh_later(self) -> None:
-        """Parse when the request that comes with an edit is at the engine, for which the moved tree will do."""
+    def shown(self) -> None:
+        """A prompt was made, for which the moved tree did: parse while the engine is at work."""
+        if not self.fresh:
+            self._refresh_later(AT_ENGINE_S)
+
+    def _refresh_later(self, after_s: float) -> None:
+        """Parse after a while without another edit.
+
+        A key that is answered without the engine needs no tree, and a parse would keep its answer waiting.
+        """
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -158,7 +184,9 @@ class DocumentTree:
             self._timer = None
             self.refresh()
 
-        self._timer = loop.call_later(AFTER_EDIT_S, refresh)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_later(after_s, refresh)
 
     def _byte_edit(self, edit: LineEdit) -> _ByteEdit | None:
         """The smallest edit that does the same; None when nothing changed. Clients may send whole texts."""
