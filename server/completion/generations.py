@@ -74,7 +74,7 @@ class Generations:
 
         async def prepare() -> None:
             # Who types through a unit is about to type the next key, and not to accept it.
-            while (left_s := self._submission.pacing.until_pause(PAUSE_S)) > 0:
+            while (left_s := self._submission.pacing.until_pause(PAUSE_S)) > 0:  # noqa: ASYNC110 (each key begins it anew)
                 await asyncio.sleep(left_s)
             # What its acceptance leaves open takes parses: the loop must be free for keys.
             spot = await asyncio.to_thread(spot_if_accepted, generated)
