@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from engines import wait_for_end
 
 from server import paths
 from server.engine import kept_precision as module
+from server.engine.client import CompletionRequest, EngineLoading
 from server.engine.kept_precision import keep_precision, kept_precision
 from server.engine.launcher import ensure_engine, stop_engine
 from server.engine.protocol import EngineHealth
@@ -92,6 +94,28 @@ async def test_the_first_start_measures_and_every_report_says_what_was_picked(pr
     keep_precision(profile, other | {"picked": "int8", "reason": "kept"})
     assert (await _ready()).precision == "int8: kept"
     await stop_engine(profile)
+
+
+async def test_an_engine_told_to_end_while_it_measures_ends_and_keeps_nothing_half_measured(
+    private_target: Path,
+) -> None:
+    folder = paths.cache_dir() / "precision"
+    folder.unlink()
+    profile = load_profile("embedded")
+    client = await ensure_engine(profile, wait_ready=False)
+    try:
+        while "measuring" not in (health := await client.health()).reason:
+            assert health.state == "loading"
+            await asyncio.sleep(0.02)
+        with pytest.raises(EngineLoading, match="measuring"):
+            async with client.stream(CompletionRequest(prompt="x", max_tokens=1)):
+                pass
+    finally:
+        await client.aclose()
+    assert await stop_engine(profile)
+    assert health.pid is not None
+    wait_for_end(health.pid)
+    assert not folder.exists() or not list(folder.iterdir())
 
 
 async def _ready() -> EngineHealth:
