@@ -441,6 +441,34 @@ def test_next_and_previous_go_round_the_alternatives(windows: Windows, replay: W
     assert nvim.saved(file).decode() == f"{head}    {second}\n"
 
 
+@pytest.mark.skipif("LAZY_NVIM" not in os.environ, reason="$LAZY_NVIM names no checkout of lazy.nvim")
+def test_lazy_nvim_itself_loads_it_as_documented(windows: Windows, replay: World) -> None:
+    """It comes by git alone, so it is no part of the set-up: LAZY_NVIM=FOLDER tests/e2e/editors.sh -k lazy"""
+    file = replay.write("lazily.py", HEAD)
+    init = f"""
+    vim.g.dflash = nil
+    vim.opt.rtp:prepend("{os.environ.get("LAZY_NVIM")}")
+    require("lazy").setup({{
+      {{
+        dir = "{ROOT}/neovim",
+        event = {{ "BufReadPost", "InsertEnter" }},
+        opts = {{
+          cmd = {{ "{replay.server}", "lsp" }},
+          server = {{ profile = "{replay.profile}" }},
+          keys = {{ accept = "<C-l>" }},
+        }},
+      }},
+    }}, {{ rocks = {{ enabled = false }}, readme = {{ enabled = false }} }})
+    """
+    nvim = windows.start(file, init=init, packages=False)
+    nvim.type("Go")
+    nvim.wait_ghost(SHOWN)
+    nvim.type("<C-l>")
+    nvim.wait_ghost("")
+    assert nvim.saved(file).decode() == HEAD + AREA + "\n"
+    assert nvim.messages() == ""
+
+
 def test_setup_as_lazy_nvim_calls_it(windows: Windows, replay: World) -> None:
     """lazy.nvim puts the folder on the runtime path when an event comes, sources plugin/ and calls setup()."""
     file = replay.write("lazy.py", HEAD)
