@@ -24,6 +24,8 @@ export interface Host<Item> {
 
 export class Completions<Item> {
   private stream: Stream<Item> | undefined;
+  /** The stream whose end the next alternative waits for: an update would make the editor forget that it asked. */
+  private awaited: Stream<Item> | undefined;
   private readonly refresher: Refresher;
 
   constructor(private readonly host: Host<Item>) {
@@ -44,7 +46,10 @@ export class Completions<Item> {
     const cycles = invoked && before !== undefined && !before.invoked && before.items.length > 0;
     if (cycles && !before.complete) {
       // What is shown may be all of it before that is known: an alternative takes its place only when it is.
+      this.awaited = before;
+      this.refresher.clear();
       await before.whole;
+      if (this.awaited === before) this.awaited = undefined;
       if (this.stream !== before || !isSamePlace(before.place, place)) return [];
     }
     let stream =
@@ -102,7 +107,7 @@ export class Completions<Item> {
     this.refresher.clear();
     this.host.streaming(true);
     const stream: Stream<Item> = new Stream(place, invoked, this.host.ask, this.host.texts, () => {
-      if (this.stream === stream && !silently) this.refresher.ask();
+      if (this.stream === stream && this.awaited !== stream && !silently) this.refresher.ask();
     });
     this.stream = stream;
     void stream.whole.then(() => {

@@ -288,12 +288,15 @@ test("by hand before it is known that what is shown is all of it, the alternativ
   const first = host.provide();
   host.last.grow("one");
   assert.deepEqual(await first, ["one"]);
+  await later(130); // from now on an update would be shown at once
   const cycled = host.provide(PLACE, true);
   await later();
   assert.equal(host.asked.length, 1, "the server would end the text for another request");
-  host.last.end("one");
+  host.last.grow("one more");
+  host.last.end("one more");
   await later();
   assert.equal(host.last.invoked, true);
-  host.last.end("one", "two");
-  assert.deepEqual(await cycled, ["one", "two"]);
+  host.last.end("one more", "two");
+  assert.deepEqual(await cycled, ["one more", "two"]);
+  assert.equal(host.refreshes, 0, "an update would make the editor forget that it asked");
 });
