@@ -132,11 +132,21 @@ class CudaDecoder(BlockDecoder):
         """Weights held a second time, joined, so that a draft's context is injected into all layers at once."""
         return self._context.nbytes if self.draft else 0
 
-    @property
-    def experts_read(self) -> float:
-        """Different experts that the rows of the last pass picked in the last layer; 0 without mixtures."""
-        routing = self._target_stack.routing
-        return float((routing.counts > 0).sum()) if routing else 0.0
+    @torch.inference_mode()
+    def verify_again(self, width: int) -> None:
+        """The verify of a width that was captured, over the block that lies on the device: for measurements."""
+        self.graphs.run(f"verify {width}", lambda: self._verify(width))
+
+    @torch.inference_mode()
+    def experts_read(self, width: int) -> float:
+        """Different experts that so many rows of the block on the device pick, mean of all mixtures; 0 without any."""
+        stack, picked = self._target_stack, []
+        stack.embed(self._block[:width], self.target.embed_tokens)
+        for layer in self.target.layers:
+            stack.few(layer, width, self._length, self._counts[width])
+            if stack.routing and layer.spec.mixture:
+                picked.append(float((stack.routing.counts > 0).sum()))
+        return sum(picked) / len(picked) if picked else 0.0
 
     # -- the device's view of a session --------------------------------------------------------------------------
 

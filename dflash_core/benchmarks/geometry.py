@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from dflash_core.cuda_decoder import CudaDecoder
 from dflash_core.draft import Draft
 from dflash_core.layers.decoder_layer import DecoderLayer
 from dflash_core.layers.moe import Mixture
+from dflash_core.memory_ladder import release_memory
 from dflash_core.policy import verify_widths
 from dflash_core.published import PUBLISHED, Form
 from dflash_core.sessions import Session
@@ -143,7 +145,8 @@ def _filled(module: Any, device: torch.device, dtype: torch.dtype) -> Any:
             values = random_stored(leaf, parameter, device, generator)
         else:
             values = torch.empty(parameter.shape, device=device, dtype=torch.float32 if name in wide else dtype)
-            values.normal_(0.0, 0.02, generator=generator)
+            # Tokens far apart: of a text whose rows were all alike, all would pick the same experts of a mixture.
+            values.normal_(0.0, 1.0 if leaf == "embed_tokens" else 0.02, generator=generator)
             if parameter.dim() == 1 and "norm" in name:
                 values += 1.0
         setattr(module.get_submodule(owner), leaf, nn.Parameter(values, requires_grad=False))
@@ -152,47 +155,62 @@ def _filled(module: Any, device: torch.device, dtype: torch.dtype) -> Any:
     return module
 
 
+class VariedDraft(CudaDecoder):
+    """A round whose drafted tokens are all different, as those of a text are; a random draft repeats one.
+
+    The draft costs what it costs; one small kernel more then moves each of its tokens by another step.
+    """
+
+    def __init__(self, target: Target, draft: Draft, context: int) -> None:
+        super().__init__(target, draft, context)
+        self._steps = 7919 * torch.arange(1, self.block_size, device=target.device)
+
+    def _draft_rows(self) -> None:
+        super()._draft_rows()
+        drafted = self._block[1 : self.block_size]
+        drafted.add_(self._steps).remainder_(self.target.spec.vocab_size)
+
+
 def measure(
     geometry: Geometry, *, context: int = 1024, blocks: Sequence[int] = (8,), prompts: Sequence[int] = (1024, 4096),
-    dtype: torch.dtype = torch.bfloat16, repeats: int = 50, skewed: bool = False,
+    dtype: torch.dtype = torch.bfloat16, repeats: int = 50, skewed: bool = False, device: str = "cuda",
 ) -> dict[str, Any]:  # fmt: skip
     """Costs at `context` positions for every block size, in milliseconds; keys as `bench engine --json` has them.
 
     Besides: a cold prompt of each length of `prompts` to its first block, a one-token edit at its end, and memory.
     skewed: mixtures with a bias on the choice favour a few experts, as trained routers do for the rows of one text.
+    device: on another than CUDA the kernels run in Triton's interpreter, which says nothing of costs.
     """
-    device = torch.device("cuda")
-    read = read_bandwidth(device)
-    matmul = matmul_rate(device, dtype)
+    where = torch.device(device)
+    read = read_bandwidth(where)
+    matmul = matmul_rate(where, dtype)
     longest = max(context, *prompts) + 256
     runs: list[dict[str, Any]] = []
     more: dict[str, Any] = {}
     for block in blocks:
-        torch.cuda.reset_peak_memory_stats()
-        target, draft = random_pair(geometry, block, longest, device, dtype)
+        target, draft = random_pair(geometry, block, longest, where, dtype)
         if skewed:
             skew(target)
-        weights = torch.cuda.memory_allocated()
-        decoder = CudaDecoder(target, draft, longest)
+        started = time.perf_counter()
+        decoder = VariedDraft(target, draft, longest)
         session = Session(target, draft, longest)
         decoder.prepare(session, verify_widths(block))
+        prepare_s = time.perf_counter() - started
         token, run = _costs(decoder, session, context, block, read, repeats)
         runs.append(run)
         if not more:
             more = {
                 "autoregressive": token,
-                "first_block": [_first_block(decoder, session, tokens, matmul) for tokens in prompts],
-                "edits": [_edit(decoder, session, tokens, block) for tokens in prompts],
-                "memory": {
-                    "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
-                    "peak_over_weights_and_kv": torch.cuda.max_memory_allocated() / (weights + session.nbytes),
-                },
+                "first_block": [_first_block(decoder, session, tokens, matmul, repeats) for tokens in prompts],
+                "edits": [_edit(decoder, session, tokens, block, repeats) for tokens in prompts],
+                "memory": _memory(decoder, session),
+                "prepare_s": prepare_s,
             }
         del decoder, session, target, draft
-        torch.cuda.empty_cache()
+        release_memory()
     best = max(run["tokens_per_s"] for run in runs)
     return {
-        "device": torch.cuda.get_device_name(),
+        "device": torch.cuda.get_device_name(where) if where.type == "cuda" else "none: Triton's interpreter",
         "versions": {"torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda},
         "weights": "random",
         "routing": "skewed" if skewed else "random",
@@ -206,10 +224,21 @@ def measure(
     }
 
 
+def _memory(decoder: CudaDecoder, session: Session) -> dict[str, float]:
+    """What the device held at most, beside what weights and one session's keys and values take."""
+    if decoder.target.device.type != "cuda":
+        return {}
+    assert decoder.draft is not None
+    weights = sum(p.nbytes for module in (decoder.target, decoder.draft) for p in module.parameters())
+    peak = torch.cuda.max_memory_allocated(decoder.target.device)
+    return {"peak_gb": peak / 1e9, "peak_over_weights_and_kv": peak / (weights + session.nbytes)}
+
+
 def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
     """Floating-point operations a second of one large matrix product on random data."""
-    a, b = (torch.randn(_MATRIX, _MATRIX, device=device, dtype=dtype) for _ in range(2))
-    return 2 * _MATRIX**3 / (step_ms(lambda: a @ b, device, 20) / 1000)
+    size = _MATRIX if device.type == "cuda" else _MATRIX // 16
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    return 2 * size**3 / (step_ms(lambda: a @ b, device, 20) / 1000)
 
 
 def _costs(
@@ -217,40 +246,32 @@ def _costs(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a token costs without the draft, and what a round costs with it."""
     session.rewind(0)
-    decoder.prefill(session, [i % 1000 for i in range(context)])
+    decoder.prefill(session, _text(decoder, context))
     live = session.length
-    graphs = decoder.graphs
+    graphs, device = decoder.graphs, decoder.target.device
     decoder.round(session, 1, block)
-    draft_ms = step_ms(lambda: graphs.run("draft", lambda: None), decoder.target.device, repeats)
-    verify_ms, experts = {}, {}
+    draft_ms = step_ms(lambda: graphs.run("draft", decoder._draft_rows), device, repeats)
+    verify_ms, experts, round_ms, accepted = {}, {}, {}, {}
     for width in verify_widths(block):
+        round_ms[width], accepted[width] = _rounds(decoder, session, live, width, repeats)
         session.rewind(live)
+        decoder.round(session, 1, block)  # the block that is verified below, and the graph of its width
         decoder.round(session, 1, width)
-
-        # A verify moves the session on: so many fit behind the context.
-        def verify(width: int = width) -> None:
-            graphs.run(f"verify {width}", lambda: None)
-
-        verify_ms[width] = step_ms(verify, decoder.target.device, min(repeats, 100 // width))
-        experts[width] = decoder.experts_read
-    round_ms, accepted = _rounds(decoder, session, live, block, repeats)
-    token_ms, _ = _rounds(decoder, session, live, 1, repeats)
-    by_width = {
-        width: (bytes_of_weights(decoder, read_experts)["target"] + head_bytes(decoder) + live_bytes(session, live))
-        for width, read_experts in experts.items()
-    }
-    weights = bytes_of_weights(decoder, experts[block])
-    one = bytes_of_weights(decoder, experts[1])
-    kv = {"target": live_bytes(session, live)}
-    kv["draft"] = session.draft_cache.nbytes / session.draft_cache.capacity * live if session.draft_cache else 0.0
-    floor_verify = (weights["target"] + weights["head"] + kv["target"]) / read * 1000
-    floor_token = (one["target"] + weights["head"] + kv["target"]) / read * 1000
-    floor_draft = (weights["draft"] + weights["head"] + kv["draft"]) / read * 1000
+        again = partial(decoder.verify_again, width)
+        verify_ms[width] = step_ms(again, device, min(repeats, 100 // width))
+        experts[width] = decoder.experts_read(width)
+    session.rewind(live)
+    weights = {width: bytes_of_weights(decoder, read_experts) for width, read_experts in experts.items()}
+    kv = live_bytes(session, live)
+    floor_verify = {width: (each["target"] + each["head"] + kv) / read * 1000 for width, each in weights.items()}
+    of_draft = session.draft_cache.nbytes / session.draft_cache.capacity * live if session.draft_cache else 0.0
+    floor_draft = (weights[block]["draft"] + weights[block]["head"] + of_draft) / read * 1000
+    floor_round = {width: floor + (floor_draft if width > 1 else 0.0) for width, floor in floor_verify.items()}
     token = {
-        "token_ms": token_ms,
-        "floor_token_ms": floor_token,
-        "token_over_floor": token_ms / floor_token,
-        "tokens_per_s": 1000 / token_ms,
+        "token_ms": round_ms[1],
+        "floor_token_ms": floor_round[1],
+        "token_over_floor": round_ms[1] / floor_round[1],
+        "tokens_per_s": 1000 / round_ms[1],
     }
     run = {
         "block": block,
@@ -258,17 +279,25 @@ def _costs(
         "verify_ms": verify_ms[block],
         "verify_ms_by_width": verify_ms,
         "experts_read_by_width": experts,
-        "floor_verify_ms_by_width": {width: size / read * 1000 for width, size in by_width.items()},
-        "round_ms": round_ms,
+        "floor_verify_ms_by_width": floor_verify,
+        "round_ms_by_width": round_ms,
+        "floor_round_ms_by_width": floor_round,
+        "round_over_floor_by_width": {width: ms / floor_round[width] for width, ms in round_ms.items()},
+        "round_ms": round_ms[block],
         "floor_draft_ms": floor_draft,
-        "floor_verify_ms": floor_verify,
-        "floor_round_ms": floor_draft + floor_verify,
-        "round_over_floor": round_ms / (floor_draft + floor_verify),
+        "floor_verify_ms": floor_verify[block],
+        "floor_round_ms": floor_round[block],
+        "round_over_floor": round_ms[block] / floor_round[block],
         "rounds": repeats,
-        "acceptance_length": accepted,
-        "tokens_per_s": accepted * 1000 / round_ms,
+        "acceptance_length": accepted[block],
+        "tokens_per_s": accepted[block] * 1000 / round_ms[block],
     }
     return token, run
+
+
+def _text(decoder: CudaDecoder, tokens: int) -> list[int]:
+    """So many tokens, of which no two near each other are alike."""
+    return [i * 7919 % decoder.target.spec.vocab_size for i in range(tokens)]
 
 
 def _rounds(decoder: CudaDecoder, session: Session, live: int, width: int, repeats: int) -> tuple[float, float]:
@@ -286,14 +315,14 @@ def _rounds(decoder: CudaDecoder, session: Session, live: int, width: int, repea
     return statistics.median(times), committed / repeats
 
 
-def _first_block(decoder: CudaDecoder, session: Session, tokens: int, matmul: float) -> dict[str, Any]:
-    prompt = [i % 1000 for i in range(tokens)]
+def _first_block(decoder: CudaDecoder, session: Session, tokens: int, matmul: float, repeats: int) -> dict[str, Any]:
+    prompt = _text(decoder, tokens)
     prefills, firsts = [], []
-    for _ in range(5):
+    for _ in range(min(5, repeats)):
         session.rewind(0)
         started = time.perf_counter()
         decoder.prefill(session, prompt[:-1])
-        torch.cuda.synchronize()
+        _finish(decoder)
         prefills.append((time.perf_counter() - started) * 1000)
         decoder.round(session, prompt[-1], decoder.block_size)
         firsts.append((time.perf_counter() - started) * 1000)
@@ -307,6 +336,12 @@ def _first_block(decoder: CudaDecoder, session: Session, tokens: int, matmul: fl
     }
 
 
+def _finish(decoder: CudaDecoder) -> None:
+    """Waits for what the device was given to do."""
+    if decoder.target.device.type == "cuda":
+        torch.cuda.synchronize(decoder.target.device)
+
+
 def _multiplied(layer: DecoderLayer) -> float:
     """Parameters of a layer that every row is multiplied with, in whatever form they are stored."""
     spec, mixture = layer.spec, layer.spec.mixture
@@ -317,15 +352,15 @@ def _multiplied(layer: DecoderLayer) -> float:
     return attention + experts + spec.hidden_size * mixture.num_experts
 
 
-def _edit(decoder: CudaDecoder, session: Session, context: int, block: int) -> dict[str, Any]:
+def _edit(decoder: CudaDecoder, session: Session, context: int, block: int, repeats: int) -> dict[str, Any]:
     """From a one-token edit at the end of a warm session to its first block, beside one round there."""
     times = []
-    for _ in range(10):
+    for _ in range(min(10, repeats)):
         session.rewind(0)
-        decoder.prefill(session, [i % 1000 for i in range(context - 1)])
+        decoder.prefill(session, _text(decoder, context - 1))
         decoder.round(session, 1, block)
         session.rewind(context - 2)
-        torch.cuda.synchronize()  # a key stroke comes later than the draft that the last round launched ahead
+        _finish(decoder)  # a key stroke comes later than the draft that the last round launched ahead
         started = time.perf_counter()
         decoder.prefill(session, [7])
         decoder.round(session, 8, block)
@@ -333,7 +368,7 @@ def _edit(decoder: CudaDecoder, session: Session, context: int, block: int) -> d
     return {
         "context": context,
         "first_block_ms": statistics.median(times),
-        "round_ms": _rounds(decoder, session, context - 1, block, 20)[0],
+        "round_ms": _rounds(decoder, session, context - 1, block, min(20, repeats))[0],
     }
 
 

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from dflash_core.kernels.heads import cache_pointer, padded_head
-from dflash_core.kernels.launch import begin, launch_options
+from dflash_core.kernels.launch import ONE_FOR_ALL, begin, launch_options
 from dflash_core.specs import LayerSpec
 
 _LOG2E = tl.constexpr(1.4426950408889634)
@@ -52,10 +52,10 @@ def _tile(
     return higher, total, out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=ONE_FOR_ALL)
 def _attend(
-    queries, addresses, layer, state, count, partial, maxima, sums, scale,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    queries, addresses, layer, state, count, partial, maxima, sums, scale, rows,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, STRETCH: tl.constexpr, TILE: tl.constexpr, R: tl.constexpr,
     D: tl.constexpr, DV: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -66,7 +66,7 @@ def _attend(
     keys = cache_pointer(addresses, 2 * layer, dtype) + head * HEAD_DIM
     values = cache_pointer(addresses, 2 * layer + 1, dtype) + head * VALUE_DIM
     length = tl.load(state)
-    end = length + tl.minimum(tl.load(count), ROWS)
+    end = length + tl.minimum(tl.load(count), rows)
     if first >= end:
         return
     if WINDOW > 0:
@@ -80,7 +80,7 @@ def _attend(
     channel = (d < HEAD_DIM)[None, :]
     dv = tl.arange(0, DV)
     at_q = row * (HEADS * HEAD_DIM) + (head * group + r % group) * HEAD_DIM
-    q = tl.load(queries + at_q[:, None] + d[None, :], mask=(r < ROWS * group)[:, None] & channel, other=0.0)
+    q = tl.load(queries + at_q[:, None] + d[None, :], mask=(r < rows * group)[:, None] & channel, other=0.0)
     best = tl.full([R], float("-inf"), tl.float32)
     total = tl.zeros([R], tl.float32)
     out = tl.zeros([R, DV], tl.float32)
@@ -98,15 +98,15 @@ def _attend(
                 KV_HEADS, HEAD_DIM, VALUE_DIM, CAUSAL, WINDOW, TILE, D, DV, PRECISION,
             )  # fmt: skip
     slot = (tl.program_id(1) * KV_HEADS + head) * R + r
-    tl.store(partial + slot[:, None] * DV + dv[None, :], out, mask=(r < ROWS * group)[:, None])
+    tl.store(partial + slot[:, None] * DV + dv[None, :], out, mask=(r < rows * group)[:, None])
     tl.store(maxima + slot, best)
     tl.store(sums + slot, total)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=ONE_FOR_ALL)
 def _combine(
-    partial, maxima, sums, sinks, state, count, out,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, VALUE_DIM: tl.constexpr, SINKS: tl.constexpr,
+    partial, maxima, sums, sinks, state, count, out, rows,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, VALUE_DIM: tl.constexpr, SINKS: tl.constexpr,
     WINDOW: tl.constexpr, STRETCH: tl.constexpr, R: tl.constexpr, DV: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     begin(PDL)
@@ -115,7 +115,7 @@ def _combine(
     group: tl.constexpr = HEADS // KV_HEADS
     r = row * group + head % group
     length = tl.load(state)
-    end = length + tl.minimum(tl.load(count), ROWS)
+    end = length + tl.minimum(tl.load(count), rows)
     first = 0
     if WINDOW > 0:
         first = tl.maximum(length - WINDOW + 1, 0) // STRETCH
@@ -176,15 +176,15 @@ def block_attention(
     """
     rows = queries.shape[0]
     stretch, padded = _stretch(capacity), _padded_rows(spec, max(rows, block_size))
-    shape = {"ROWS": rows, "HEADS": spec.num_heads, "KV_HEADS": spec.num_kv_heads, "VALUE_DIM": spec.value_dim}
+    shape = {"HEADS": spec.num_heads, "KV_HEADS": spec.num_kv_heads, "VALUE_DIM": spec.value_dim}
     shape |= {"WINDOW": spec.window or 0, "STRETCH": stretch, "R": padded, "DV": padded_head(spec.value_dim)}
     _attend[(spec.num_kv_heads, triton.cdiv(capacity, stretch))](
-        queries, addresses, layer, state, count, *scratch, spec.head_dim**-0.5, **shape, CAUSAL=spec.causal,
+        queries, addresses, layer, state, count, *scratch, spec.head_dim**-0.5, rows, **shape, CAUSAL=spec.causal,
         HEAD_DIM=spec.head_dim, D=padded_head(spec.head_dim), TILE=min(stretch, 64),
         PRECISION="ieee" if queries.dtype == torch.float32 else "tf32", num_warps=4, **launch_options(),
     )  # fmt: skip
     _combine[(spec.num_heads, rows)](
-        *scratch, sinks if sinks is not None else queries, state, count, out, **shape, SINKS=sinks is not None,
+        *scratch, sinks if sinks is not None else queries, state, count, out, rows, **shape, SINKS=sinks is not None,
         num_warps=2, **launch_options(),
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dflash_core.kernels.launch import begin, launch_options
+from dflash_core.kernels.launch import ONE_FOR_ALL, begin, launch_options
 from dflash_core.specs import LayerSpec
 
 _TILE_ROWS = 16
@@ -45,7 +45,7 @@ def cache_pointer(addresses, index, dtype: tl.constexpr):
     return tl.multiple_of(tl.load(addresses + index).to(tl.pointer_type(dtype)), 16)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=ONE_FOR_ALL)
 def _place_heads(
     qkv, queries, norm_q, norm_k, cos, sin, addresses, layer, state, count, rows, stride, eps, value_scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,

@@ -21,6 +21,11 @@ def dependent_launch() -> bool:
     return torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
 
 
+ONE_FOR_ALL = ("layer", "rows")
+"""Arguments that say where and how much, and nothing about how: compiled for each of their values, as Triton does for 1
+and for multiples of 16, the same kernel would be compiled three times at every first start."""
+
+
 def launch_options() -> dict[str, Any]:
     """Options of every launch; kernels take PDL as a constant."""
     return {"PDL": True, "launch_pdl": True} if dependent_launch() else {"PDL": False}

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from dflash_core.kernels.heads import cache_pointer, padded_head
-from dflash_core.kernels.launch import begin, launch_options
+from dflash_core.kernels.launch import ONE_FOR_ALL, begin, launch_options
 from dflash_core.specs import LayerSpec
 
 _LOG2E = tl.constexpr(1.4426950408889634)
@@ -50,7 +50,7 @@ def gate(gate_up: Tensor, out: Tensor) -> None:
     _gate[(triton.cdiv(size, block), rows)](gate_up, out, size, BLOCK=block, **launch_options())
 
 
-@triton.jit
+@triton.jit(do_not_specialize=ONE_FOR_ALL)
 def _chunk_attention(
     queries, addresses, layer, sinks, state, count, out, rows, scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from dflash_core.kernels import MOST_ROWS
-from dflash_core.kernels.launch import begin, launch_options
+from dflash_core.kernels.launch import ONE_FOR_ALL, begin, launch_options
 from dflash_core.kernels.skinny_linear import HalfNormed
 from dflash_core.layers.moe import Experts
 from dflash_core.layers.stored_weights import MXFP4_GROUP, Fp8Experts, Mxfp4Experts
@@ -220,7 +220,7 @@ def _experts(
     tl.store(to, y.to(out.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=ONE_FOR_ALL)
 def _gather(
     parts, ids, x, tap, norm, scaled, squares, tap_stride, rows, hidden,
     PICKED: tl.constexpr, EXPERTS: tl.constexpr, TAP: tl.constexpr, FOLLOWED: tl.constexpr, SQUARE_ROWS: tl.constexpr,

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from dflash_core.kernels import MOST_ROWS
-from dflash_core.kernels.launch import begin, launch_options, prefetch
+from dflash_core.kernels.launch import ONE_FOR_ALL, begin, launch_options, prefetch
 
 _EXCHANGED = 1 << 22
 """Floats that the programs of one product may hand to each other: MOST_ROWS x columns x parts of the widest."""
@@ -80,7 +80,7 @@ def _dividing(t: Tiling, channels: int) -> Tiling:
     return t._replace(channels=step)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=ONE_FOR_ALL)
 def _skinny_linear(
     x,  # [rows, K]
     weight,  # [N, K], gate rows first when GATED: [2 N, K]

@@ -98,11 +98,12 @@ def _by_width(report: dict[str, Any]) -> Iterator[str]:
     for run in report["runs"]:
         for width, experts in run["experts_read_by_width"].items():
             if experts:
-                ms, floor = run["verify_ms_by_width"][width], run["floor_verify_ms_by_width"][width]
-                yield (
-                    f"verify of width {width}, {report['routing']} routing: {ms:.2f} ms, floor {floor:.2f} ms, "
-                    f"{ms / floor:.2f} times it; {experts:.0f} experts a layer"
-                )
+                each = {
+                    name: (run[f"{name}_ms_by_width"][width], run[f"floor_{name}_ms_by_width"][width])
+                    for name in ("verify", "round")
+                }
+                told = ", ".join(f"{name} {ms:.2f} ms ({ms / floor:.2f} x floor)" for name, (ms, floor) in each.items())
+                yield f"width {width}, {report['routing']} routing: {told}; {experts:.0f} experts a layer"
 
 
 def _real(args: argparse.Namespace) -> dict[str, Any]:
