@@ -101,7 +101,7 @@ def test_goals_tell_what_was_missed() -> None:
         "known": {"shown": times, "cache": times},
         "cancel": {**times, "most_rounds": {"alone": 3, "after_an_edit": 1}},
         "matching": {**times, "generations": 1, "empty_after_first": 0},
-        "disagreeing": {"most_running": 1, "last_is_right": False},
+        "disagreeing": {"most_running": 1, "last_is_right": False, "all_were_aborted": True},
         "windows": {"ratio": 2.0},
     }
     missed = {goal["what"] for goal in goals_met(report) if not goal["met"]}

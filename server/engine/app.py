@@ -27,6 +27,9 @@ from server.monitoring.metrics import Metrics
 BODY_LIMIT = 16 * 1024 * 1024  # bytes; a prompt of a million token ids fits
 ALIVE_EVERY_S = 5.0  # how often a waiting client hears that the engine still works
 RETRY_AFTER_S = 1
+# Of the event loop: so long it takes to hear that a client has left, whose bytes came with those of a new request. An
+# engine that was not given the processor for a while finds many at once.
+LEAVING_TURNS = 2
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +109,8 @@ class EngineApp:
             return response
         if health.state == "failed":
             return error_response(503, health.reason, "failed", health=health.to_json())
+        for _ in range(LEAVING_TURNS):
+            await asyncio.sleep(0)
         handle = self._backend.submit(body.request)
         id = f"cmpl-{secrets.token_hex(12)}"
         self._running[id] = handle
@@ -137,7 +142,7 @@ class CompletionResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.ensure_future(self._send_stream(send) if self._stream else self._send_whole(send))
-        leaving = asyncio.ensure_future(_disconnect(receive))
+        leaving = asyncio.ensure_future(self._cancel_when_left(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
@@ -148,6 +153,11 @@ class CompletionResponse(Response):
             sending.cancel()
             leaving.cancel()
             self._app.ended(self._id, self._answer.finish)
+
+    async def _cancel_when_left(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._handle.cancel()
 
     async def _send_stream(self, send: Send) -> None:
         headers = {
@@ -257,11 +267,6 @@ async def _json_body(request: Request) -> object:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
         raise BadRequest("the body is not JSON") from error
-
-
-async def _disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _bad_request(request: Request, error: Exception) -> Response:

@@ -32,6 +32,7 @@ GOALS = (
     Goal("50 matching keys: generations", "", 2, lambda report: report["matching"]["generations"]),
     Goal("50 matching keys: empty after the first", "", 0, lambda report: report["matching"]["empty_after_first"]),
     Goal("50 disagreeing keys: at once running", "", 1, lambda report: report["disagreeing"]["most_running"]),
+    Goal("50 disagreeing keys: not all aborted", "", 0, lambda report: not report["disagreeing"]["all_were_aborted"]),
     Goal("50 disagreeing keys: wrong last answers", "", 0, lambda report: not report["disagreeing"]["last_is_right"]),
     Goal("4 windows: worst p95 by a single one's", "times", 2.5, lambda report: report["windows"]["ratio"]),
 )

@@ -31,7 +31,8 @@ WINDOWS = 4
 WINDOW_KEY_S = 0.2
 WINDOW_KEYS = 40
 TYPED = "value = compute(first_operand, second_operand, third_operand)"
-STALE = "x = 1  # nothing that was recorded, and nothing that goes on"
+STALE = "first + second * third - fourth / fifth + sixth * seventh"  # what is generated behind each key goes another way
+ENDLESS = 1000  # rounds
 ENDED, ROUNDS, RUNNING = "dflash_requests_total{", "dflash_rounds_total ", "dflash_running_requests "
 
 Report = dict[str, Any]
@@ -176,7 +177,9 @@ async def matching(profile: Profile, client: EngineClient) -> Report:
 
 
 async def disagreeing(profile: Profile, client: EngineClient) -> Report:
-    """50 keys that go with nothing: whether every stale generation ended, and the last answer is right."""
+    """50 keys, each with an endless generation that the next disagrees with: whether all were aborted, and the last
+    answer is right.
+    """
     most = 0.0
     async with _window(profile) as (window, place):
         await _nothing_runs(client)
@@ -185,17 +188,19 @@ async def disagreeing(profile: Profile, client: EngineClient) -> Report:
         waiting = [window.ask(place)[1]]
         for character in STALE[:KEYS]:
             await asyncio.sleep(KEY_S)
-            most = max(most, await _metric(client, RUNNING))
+            most = max(most, await _running(client))
             place = window.type(place, character)
             waiting.append(window.ask(place)[1])
         place = window.type(place, "\nnow = ")
         last = await window.asked(place)
         await asyncio.gather(*waiting)
     await _nothing_runs(client)
+    rounds = await _metric(client, ROUNDS) - rounds
     return {
         "last_is_right": last.text == "1",
         "most_running": most,
-        "rounds": await _metric(client, ROUNDS) - rounds,
+        "rounds": rounds,
+        "all_were_aborted": rounds < ENDLESS,
     }
 
 
@@ -254,11 +259,16 @@ def _code() -> list[str]:
 
 def _profile(folder: Path) -> Profile:
     blocks = [TYPED[start : start + BLOCK] for start in range(0, len(TYPED), BLOCK)]
-    endless = ["[\n", *(f"    {number},\n" for number in range(1000))]
+    endless = ["[\n", *(f"    {number},\n" for number in range(ENDLESS))]
+    another = ["(\n", *(f"    {number},\n" for number in range(ENDLESS))]
     entries = [
         {"after": "now = ", "text": "1\n", "delay_ms": BLOCK_MS},
         {"after": "block = ", "text": TYPED + "\n\n\n", "chunks": [*blocks, "\n\n\n"], "delay_ms": BLOCK_MS},
         {"after": "endless = ", "text": "".join(endless), "chunks": endless, "delay_ms": BLOCK_MS},
+        *(
+            {"after": f"endless = {STALE[:keys]}", "text": "".join(another), "chunks": another, "delay_ms": BLOCK_MS}
+            for keys in range(1, KEYS + 1)
+        ),
     ]
     (folder / "recording.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
     file = folder / "bench.toml"
@@ -270,6 +280,15 @@ async def _metric(client: EngineClient, name: str) -> float:
     """The sum of all series that begin with `name`."""
     lines = (await client.metrics()).splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
+
+
+async def _running(client: EngineClient) -> float:
+    """Generations at the engine, less those in their last round, which it has been told to end."""
+    running = await _metric(client, RUNNING)
+    if running > 1:
+        await asyncio.sleep(2 * BLOCK_MS / 1000)
+        running = min(running, await _metric(client, RUNNING))
+    return running
 
 
 async def _nothing_runs(client: EngineClient) -> None:
