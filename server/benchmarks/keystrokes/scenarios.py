@@ -31,7 +31,7 @@ WINDOWS = 4
 WINDOW_KEY_S = 0.2
 WINDOW_KEYS = 40
 TYPED = "value = compute(first_operand, second_operand, third_operand)"
-STALE = "first + second * third - fourth / fifth + sixth * seventh"  # what is generated behind each key goes another way
+STALE = "first + second * third - fourth / fifth + sixth * seventh"  # behind each key another text is generated
 ENDLESS = 1000  # rounds
 ENDED, ROUNDS, RUNNING = "dflash_requests_total{", "dflash_rounds_total ", "dflash_running_requests "
 
