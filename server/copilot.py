@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lsprotocol import types
+
 if TYPE_CHECKING:
     from server.lsp import DflashServer
 
+STATUS = "didChangeStatus"
+
 # States of ours in the words of `didChangeStatus`.
 _KINDS = {"ready": "Normal", "degraded": "Warning", "loading": "Normal", "failed": "Error"}
+
+
+def is_made_for_copilot(params: types.InitializeParams) -> bool:
+    """Whether a client speaks as with Copilot's server, which it tells by naming its editor."""
+    return isinstance(params.initialization_options, dict) and "editorInfo" in params.initialization_options
 
 
 def add_copilot_features(server: DflashServer) -> None:

@@ -13,7 +13,8 @@ from pygls.io_ import StdoutWriter
 from pygls.lsp.server import LanguageServer
 
 from server import __version__
-from server.copilot import add_copilot_features, status_params
+from server.copilot import STATUS as COPILOTS_STATUS
+from server.copilot import add_copilot_features, is_made_for_copilot, status_params
 from server.documents.document import Change
 from server.documents.positions import Encoding, Range
 from server.notebooks import SYNC, add_notebook_features
@@ -42,6 +43,7 @@ class DflashServer(LanguageServer):
     def __init__(self) -> None:
         super().__init__("dflash-lsp", __version__, notebook_document_sync=SYNC, protocol_cls=DflashProtocol)
         self.window = Window(self._say_status, self.complain)
+        self.speaks_as_copilots = False  # to a client that is made for it
 
     def complain(self, message: str) -> None:
         """Show the user one line."""
@@ -88,8 +90,11 @@ class DflashServer(LanguageServer):
         self.window.configure(found[0] if found else None)
 
     def _say_status(self, status: dict[str, object]) -> None:
-        self.protocol.notify(STATUS, status)
-        self.protocol.notify("didChangeStatus", status_params(status))
+        """Only to who knows what it is: others would tell their users of a message that they do not understand."""
+        if self.window.settings.status:
+            self.protocol.notify(STATUS, status)
+        if self.speaks_as_copilots:
+            self.protocol.notify(COPILOTS_STATUS, status_params(status))
 
 
 def create_server() -> DflashServer:
@@ -104,6 +109,7 @@ def create_server() -> DflashServer:
         settings, found = read_settings(params.initialization_options, settings)
         problems.extend([*wrong, *found])
         window.settings = settings
+        server.speaks_as_copilots = is_made_for_copilot(params)
         add_surface(server, chosen_surface(settings.surface, params), params)
         window.documents.encoding = Encoding(server.workspace.position_encoding)
         window.folders = [folder.uri for folder in params.workspace_folders or []] or [

@@ -30,6 +30,7 @@ class Settings:
     exclude_by_language: more globs, each for files of one LSP language id; option `excludeByLanguage`.
     surface: how completions are offered; None leaves it to what the client declares.
     draft: whether the draft proposes blocks; "auto" leaves it to what pays.
+    status: whether `dflash/status` is told; for clients that know what it is.
     """
 
     profile: str = DEFAULT_PROFILE
@@ -38,6 +39,7 @@ class Settings:
     exclude_by_language: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     surface: Surface | None = None
     draft: DraftMode = "auto"
+    status: bool = False
 
     def narrowed(self, configuration: object) -> Settings:
         """These settings as a workspace's configuration narrows them: it can switch off and exclude, no more."""
@@ -112,4 +114,5 @@ _READERS: Mapping[str, tuple[str, Any, Any]] = {
     ),
     "surface": _one_of(get_args(Surface)),
     "draft": _one_of(get_args(DraftMode)),
+    "status": ("true or false", lambda value: isinstance(value, bool), bool),
 }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
+from server.copilot import is_made_for_copilot
 from server.documents.lines import to_line_feeds
 from server.documents.positions import Position, Range
 from server.menu import MenuAbilities, MenuSite, menu_item
@@ -31,10 +32,9 @@ def chosen_surface(wanted: Surface | None, params: types.InitializeParams) -> Su
     if wanted is not None:
         return wanted
     declared = params.capabilities.text_document
-    made_for_inline = isinstance(params.initialization_options, dict) and "editorInfo" in params.initialization_options
-    if declared is None or declared.inline_completion is not None or declared.completion is None or made_for_inline:
+    if declared is None or declared.inline_completion is not None or declared.completion is None:
         return "inline"
-    return "menu"
+    return "inline" if is_made_for_copilot(params) else "menu"
 
 
 def add_surface(server: DflashServer, surface: Surface, params: types.InitializeParams) -> None:

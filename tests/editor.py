@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
@@ -26,12 +26,14 @@ class Editor:
         self.name = "test-editor"
         self.client = LanguageClient("test-editor", "1")
         self.statuses: list[Any] = []
+        self.asks_for_status = True
+        self.copilots_statuses: list[Any] = []
         self.messages: list[str] = []
         self.initialized: types.InitializeResult | None = None
         self.has_configuration = False
         self.progress: list[Any] = []  # params of each $/progress
-        self.client.feature("didChangeStatus")(lambda params: None)
         self.client.feature("dflash/status")(lambda params: self.statuses.append(params))  # noqa: PLW0108 (pygls reads its signature)
+        self.client.feature("didChangeStatus")(lambda params: self.copilots_statuses.append(params))  # noqa: PLW0108
         self.client.feature(types.PROGRESS)(lambda params: self.progress.append(params))  # noqa: PLW0108
         self.client.feature(types.WINDOW_SHOW_MESSAGE)(lambda params: self.messages.append(params.message))
 
@@ -49,10 +51,13 @@ class Editor:
                 process_id=os.getpid(),
                 client_info=types.ClientInfo(self.name),
                 workspace_folders=[types.WorkspaceFolder("file:///work", "work")],
-                initialization_options=options,
+                initialization_options={"status": True, **options} if self._may_ask(options) else options,
             )
         )
         self.client.initialized(types.InitializedParams())
+
+    def _may_ask(self, options: object) -> TypeGuard[dict[str, object]]:
+        return isinstance(options, dict) and self.asks_for_status
 
     def open(self, text: str, uri: str = URI, language: str = "python") -> None:
         self.client.text_document_did_open(
@@ -130,9 +135,11 @@ async def editor(
     encodings: list[str] | None = None,
     command: list[str] | None = None,
     prepare: Callable[[Editor], None] | None = None,
+    asks_for_status: bool = True,
 ) -> AsyncIterator[Editor]:
     """A running editor. `prepare` may add features to it, which then can be asked for its configuration."""
     running = Editor()
+    running.asks_for_status = asks_for_status
     if prepare is not None:
         prepare(running)
         running.has_configuration = True

@@ -47,7 +47,6 @@ async def client(profile: Profile) -> AsyncIterator[pytest_lsp.LanguageClient]:
     assert isinstance(client, pytest_lsp.LanguageClient)
     ready = asyncio.Event()
     client.feature("dflash/status")(lambda params: ready.set() if params.state == "ready" else None)
-    client.feature("didChangeStatus")(lambda params: None)
     client.ready = ready  # type: ignore[attr-defined]
     yield client
     await client.shutdown_session()
@@ -61,7 +60,7 @@ async def begin(
         types.InitializeParams(
             capabilities=pytest_lsp.client_capabilities(capabilities),
             workspace_folders=[types.WorkspaceFolder("file:///work", "work")],
-            initialization_options={**options(profile), **more},
+            initialization_options=options(profile, status=True, **more),
         )
     )
     await asyncio.wait_for(client.ready.wait(), 30)  # type: ignore[attr-defined]
@@ -136,7 +135,7 @@ async def test_pytest_lsp_is_told_that_its_request_was_cancelled(
 )
 def test_vs_codes_own_protocol_layer_in_node_goes_through_a_whole_session(profile: Profile) -> None:
     script = Path(__file__).parent / "conformance" / "vscode_client.cjs"
-    command = ["node", str(script), str(MODULES), json.dumps(options(profile)), "--", *SERVER]
+    command = ["node", str(script), str(MODULES), json.dumps(options(profile, status=True)), "--", *SERVER]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

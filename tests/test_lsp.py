@@ -62,6 +62,24 @@ async def test_a_completion_ends_with_its_unit_and_reports_its_acceptance(profil
         assert ours.statuses[-1].acceptance_length == 1.0
 
 
+@pytest.mark.parametrize(
+    ("asks", "ours_comes", "copilots_comes"),
+    [({}, False, False), ({"status": True}, True, False), ({"editorInfo": {"name": "Emacs"}}, False, True)],
+)
+async def test_the_status_is_told_only_to_who_asks_in_the_words_that_it_knows(
+    profile: Profile, asks: dict[str, object], ours_comes: bool, copilots_comes: bool
+) -> None:
+    async with editor(options(profile, **asks), asks_for_status=False) as ours:
+        ours.open("short = ")
+        for _ in range(20):
+            if (item := await ours.complete(0, 8)) is not None:  # by then the engine is there, and its state was told
+                break
+        assert item is not None and item.insert_text == "[1, 2]"
+        assert await ours.command("dflash.counts")  # whatever was told before has come
+        assert (bool(ours.statuses), bool(ours.copilots_statuses)) == (ours_comes, copilots_comes)
+        assert not ours.messages
+
+
 async def test_initialize_is_answered_in_time() -> None:
     """The best of three starts, less what each waited for a processor that others had."""
     seconds = []
@@ -376,6 +394,7 @@ async def test_a_mistake_of_ours_is_silence_with_a_reason_and_no_text_in_the_log
         ({"exclude": ["*.env", 1]}, Settings(), ["exclude must be a list of globs"]),
         ({"excludeByLanguage": {"sql": ["*"]}}, Settings(exclude_by_language={"sql": ("*",)}), []),
         ({"excludeByLanguage": {"sql": "*"}}, Settings(), ["excludeByLanguage must be lists of globs by language"]),
+        ({"status": "yes"}, Settings(), ["status must be true or false"]),
         ({"surface": "popup"}, Settings(), ['surface must be "stream" or "inline" or "menu"']),
         ({"surface": ["stream"]}, Settings(), ['surface must be "stream" or "inline" or "menu"']),
         ({"surface": "menu", "enable": False}, Settings(surface="menu", enable=False), []),

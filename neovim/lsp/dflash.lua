@@ -7,7 +7,7 @@ return {
   cmd = config.cmd,
   cmd_cwd = vim.fn.stdpath("state"),
   root_markers = { ".git", ".hg", ".jj" },
-  init_options = vim.tbl_extend("force", { surface = "stream" }, config.server),
+  init_options = vim.tbl_extend("force", { surface = "stream", status = true }, config.server),
   on_init = native.on_init,
   handlers = native.handlers,
 }

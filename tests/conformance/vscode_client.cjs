@@ -38,7 +38,6 @@ async function main() {
   );
   connection.onError((error) => found.complaints.push(String(error)));
   connection.onNotification("dflash/status", (status) => found.statuses.push(status.state));
-  connection.onNotification("didChangeStatus", () => {});
   connection.onRequest(lsp.ConfigurationRequest.type, (params) => params.items.map(() => null));
   connection.listen();
 

@@ -16,8 +16,8 @@ import type { ServerProcess } from "./serverProcess";
 import { SECTION, type Settings } from "./settings";
 
 /** The server's own settings. `stream` keeps the client's own inline completions out: ours show growth. */
-function initializationOptions(settings: Settings): Record<string, string> {
-  return { surface: "stream", ...(settings.profile && { profile: settings.profile }) };
+function initializationOptions(settings: Settings): Record<string, unknown> {
+  return { surface: "stream", status: true, ...(settings.profile && { profile: settings.profile }) };
 }
 
 /** What of the configuration is the server's: whether a document is completed at all is decided here. */
@@ -95,7 +95,5 @@ export function createClient(
     options,
   );
   client.onNotification("dflash/status", events.onStatus);
-  // The same in the words of another protocol.
-  client.onNotification("didChangeStatus", () => undefined);
   return client;
 }

@@ -166,7 +166,6 @@ M.handlers = {
     status.known.engine = params
     status.changed()
   end,
-  ["didChangeStatus"] = function() end,
 }
 
 return M

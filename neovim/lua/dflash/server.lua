@@ -109,7 +109,7 @@ function M.start()
   local capabilities = vim.lsp.protocol.make_client_capabilities()
   -- The columns of Neovim's own functions, so that none has to be converted.
   capabilities.general.positionEncodings = { "utf-8" }
-  local options = vim.tbl_extend("force", { surface = "stream" }, config.get().server)
+  local options = vim.tbl_extend("force", { surface = "stream", status = true }, config.get().server)
   local cwd = vim.fn.stdpath("state")
   vim.fn.mkdir(cwd, "p")
   local client_config = {
@@ -130,7 +130,6 @@ function M.start()
           tell("ready")
         end
       end,
-      ["didChangeStatus"] = function() end, -- says less than dflash/status
     },
     on_exit = function(code, _, ended_id)
       vim.schedule(function()

@@ -68,7 +68,7 @@ class Driver:
         await self._client.initialize_async(
             types.InitializeParams(
                 types.ClientCapabilities(),
-                initialization_options={"profile": profile, "surface": "stream", **more},
+                initialization_options={"profile": profile, "surface": "stream", "status": True, **more},
             )
         )
         self._client.initialized(types.InitializedParams())
@@ -181,10 +181,6 @@ class Driver:
         return asked
 
     def _listen(self) -> None:
-        @self._client.feature("didChangeStatus")
-        def did_change_status(params: Any) -> None:
-            pass
-
         @self._client.feature("dflash/status")
         def status(params: Any) -> None:
             self._statuses.append(params)

@@ -31,7 +31,6 @@ LSP_MODE = """
 (lsp-register-client
  (make-lsp-client :new-connection (lsp-stdio-connection '("{server}" "lsp"))
                   :activation-fn (lsp-activate-on "python")
-                  :notification-handlers (ht ("dflash/status" #'ignore) ("didChangeStatus" #'ignore))
                   :initialization-options '(:surface "inline")
                   :server-id 'dflash :add-on? t))
 (setq lsp-inline-completion-idle-delay 0.2)
