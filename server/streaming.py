@@ -18,7 +18,10 @@ ENOUGH_CHARACTERS = 12  # of a line that is not whole yet: fewer would only flic
 
 
 class GrowthStream:
-    """Tells the growth of one completion: at most ten times a second, never less of it, and only what is worth it."""
+    """Tells the growth of one completion: at most ten times a second, never less of it, and only what is worth it.
+
+    What cannot be kept, should nothing more come, waits for what comes: the final result never takes text back.
+    """
 
     def __init__(self, tell: Callable[[Growth], None]) -> None:
         self._tell = tell
@@ -41,8 +44,13 @@ class GrowthStream:
 
     async def _run(self) -> None:
         while self._latest is not None:
+            growth, self._latest = self._latest, None
+            if not await growth.may_be_kept():
+                continue
             async with self._throttler:
-                growth, self._latest = self._latest, None
+                newer, self._latest = self._latest, None
+                if newer is not None and await newer.may_be_kept():
+                    growth = newer
                 self._told = len(growth.text)
                 self._tell(growth)
         self._telling = None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.benchmarks.hole_stops import measure
+from server.benchmarks.hole_stops import Text, measure
 from server.benchmarks.holes import cut_holes, read_source
 from server.cli import main
 from server.context.languages import Language, language_for
@@ -81,6 +81,16 @@ def test_completions_of_our_own_files_stop_at_the_ends_of_their_units(name: str,
     tally = measure(language(name), [ROOT / folder], 160, 1).to_json()
     assert tally["holes"] >= 100
     assert tally["exact"] >= 98 and tally["equal_or_no_worse"] >= 99
+
+
+@pytest.mark.parametrize("text", ["foreign", "broken"])
+@pytest.mark.parametrize(
+    ("name", "folder"), [("python", "server"), ("typescript", "vscode-extension/src")], ids=["python", "typescript"]
+)
+def test_our_own_files_parse_no_worse_with_what_is_offered_of_any_text(name: str, folder: str, text: Text) -> None:
+    tally = measure(language(name), [ROOT / folder], 60, 1, text=text).to_json(text)
+    assert tally["holes"] >= 60 and tally["no_worse"] == 100, tally["failed"]
+    assert tally["withdrawn"] == 0
 
 
 def test_the_bench_tells_rates_by_language(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,6 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     boundaries.add_argument(
         "--alone", action="store_true", help="take away the file's rest: no text below tells where a unit ends"
     )
+    boundaries.add_argument(
+        "--text",
+        choices=("own", "foreign", "broken"),
+        default="own",
+        help="what is streamed into the holes: the file's own text and on, the text of another hole, or the own text"
+        " broken off (default: %(default)s)",
+    )
     boundaries.add_argument("--json", action="store_true", help="print one JSON object")
     context = benches.add_parser(
         "context",
@@ -203,12 +210,14 @@ def _run_holes(args: argparse.Namespace) -> int:
         raise DflashError(f"no language with a grammar is named {', '.join(args.language)}")
     found: dict[str, Any] = {}
     for language in languages:
-        tally = measure(language, args.holes, args.count, args.seed, alone=args.alone)
+        tally = measure(
+            language, [each.resolve() for each in args.holes], args.count, args.seed, alone=args.alone, text=args.text
+        )
         if tally.stops:
-            found[language.name] = tally.to_json()
+            found[language.name] = tally.to_json(args.text)
             print(f"{language.name}: {len(tally.stops)} holes", file=sys.stderr, flush=True)
     if args.json:
-        print(json.dumps({"languages": found}))
+        print(json.dumps({"text": args.text, "languages": found}))
     else:
         _print_holes(found)
     return 0
@@ -223,19 +232,19 @@ def _print_cases(report: dict[str, Any], failures: list[Failure]) -> None:
 def _print_holes(found: dict[str, Any]) -> None:
     from server.cli.table import aligned
 
-    rows = [["language", "holes", "exact %", "equal or no worse %", "set-up ms p50/p95", "check ms p50/p95"]]
+    rates = {
+        "exact": "exact %",
+        "equal_or_no_worse": "equal or no worse %",
+        "no_worse": "no worse %",
+        "as_it_came": "as it came %",
+        "nothing_offered": "nothing offered %",
+    }
+    rates = {key: name for key, name in rates.items() if any(key in tally for tally in found.values())}
+    rows = [["language", "holes", *rates.values(), "set-up ms p50/p95", "check ms p50/p95", "answer ms p50/p95"]]
     for name, tally in found.items():
-        setup, check = tally["setup_ms"], tally["check_ms"]
-        rows.append(
-            [
-                name,
-                str(tally["holes"]),
-                f"{tally['exact']:.2f}",
-                f"{tally['equal_or_no_worse']:.2f}",
-                f"{setup['p50']:.2f} / {setup['p95']:.2f}",
-                f"{check['p50']:.2f} / {check['p95']:.2f}",
-            ]
-        )
+        times = [tally[key] for key in ("setup_ms", "check_ms", "answer_ms")]
+        cells = [f"{tally[key]:.2f}" for key in rates] + [f"{each['p50']:.2f} / {each['p95']:.2f}" for each in times]
+        rows.append([name, str(tally["holes"]), *cells])
     print(aligned(rows))
 
 

@@ -1,17 +1,12 @@
-"""Closes what a text leaves open that broke off: its tokens ran out, its target ended it, or it was a loop.
-
-A text that ends at a boundary is whole. One that does not would leave the file with brackets or a string that
-nobody closes, and the editor with a file full of errors.
-"""
+"""What closes the brackets, strings and blocks that a text leaves open and the file does not close itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 
 from server.completion.boundaries.boundary import CursorText
 from server.completion.boundaries.bracket_scanner import BracketScanner, Opener, closed_by
-from server.completion.boundaries.enclosing import enclosing, inside_below
+from server.completion.boundaries.enclosing import at_cursor, enclosing, inside_below
 from server.completion.boundaries.lexer import (
     CLOSER_OF,
     OPENERS,
@@ -23,37 +18,34 @@ from server.completion.boundaries.lexer import (
     lexer_for,
     open_string,
 )
-from server.completion.soundness import errors_with
 from server.completion.word_blocks import ends_of_word_blocks
 from server.context.languages import Language
 
-_GOES_ON = " ,.+-*/%&|^=<>!:~@\\"  # signs behind which more was to come
 MOST_QUOTES = 4  # strings in code in strings
-MOST_TRIES = 8  # ends of lines at which a text is tried to end instead
 
 
-@lru_cache(maxsize=16)  # each request inside a unit asks for what the whole of it leaves open, and that costs parses
-def closed(text: str, cursor: CursorText, *, shown: bool) -> str:
-    """The text with what closes its brackets and strings, as far as the file does not close them itself.
+def closings(text: str, cursor: CursorText) -> Iterator[str]:
+    """The text with what may close its brackets and strings, as far as the file does not close them itself.
 
-    shown: somebody has seen the text growing, so that none of it can be taken back. Else, where closing it leaves
-    errors that the file did not have, the text ends with an earlier line.
+    The likeliest first; the text alone where it leaves nothing open.
     """
-    if cursor.language.prose:
-        return text
-    best, fewest, before = text, errors_with(text, cursor), errors_with("", cursor)
-    if fewest is None or before is None:
-        return text + _closers(text, cursor)[-1]
-    if fewest <= before and not any(_closers(text, cursor)):
-        return text
-    fewest += 1  # open brackets are closed also where the parser has mended them
-    for candidate in _candidates(text, cursor, shown=shown):
-        errors = errors_with(candidate, cursor)
-        if errors is not None and errors < fewest:
-            best, fewest = candidate, errors
-        if fewest <= before:
-            break
-    return best
+    closed = list(dict.fromkeys(text + closers for closers in _closers(text, cursor)))
+    yield from closed
+    if cursor.language.terminated:
+        yield from (each + ";" for each in closed)
+
+
+def closed_unread(text: str, cursor: CursorText) -> str:
+    """The text closed where no grammar tells which of these is right: a quote may be an apostrophe there."""
+    return text + _closers(text, cursor)[-1]
+
+
+def closers_of_line(cursor: CursorText) -> str:
+    """What closes the brackets that the cursor's line has opened before it, where the file does not close them."""
+    if cursor.line_after.strip():
+        return ""
+    _, above, state, below, _ = at_cursor(cursor)
+    return "".join(CLOSER_OF[each.character] for each in reversed(state.open[max(below, above.depth) :]))
 
 
 def leaves_open(text: str, cursor: CursorText) -> bool:
@@ -63,33 +55,6 @@ def leaves_open(text: str, cursor: CursorText) -> bool:
     """
     state = BracketScanner(cursor.language).advance(text)
     return bool(state.depth or state.inside) and not cursor.language.prose
-
-
-def parses_worse(text: str, cursor: CursorText) -> bool:
-    """Whether the file has more errors with the text than without."""
-    after, before = errors_with(text, cursor), errors_with("", cursor)
-    return after is not None and before is not None and after > before
-
-
-def _candidates(text: str, cursor: CursorText, *, shown: bool) -> Iterator[str]:
-    yield from _closings(text, cursor)
-    if cursor.language.terminated:
-        yield from (each + ";" for each in _closings(text, cursor))
-    if shown:
-        return
-    shorter = text.rstrip(_GOES_ON)
-    yield from _closings(shorter, cursor)
-    for _ in range(MOST_TRIES):
-        shorter = shorter[: max(0, shorter.rfind("\n"))].rstrip()
-        if not shorter:
-            return
-        yield shorter
-        yield from _closings(shorter, cursor)
-
-
-def _closings(text: str, cursor: CursorText) -> Iterator[str]:
-    for closers in dict.fromkeys(_closers(text, cursor)):
-        yield text + closers
 
 
 def _closers(text: str, cursor: CursorText) -> list[str]:

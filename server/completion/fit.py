@@ -6,12 +6,15 @@ Text and range always belong together: the text replaces exactly the range, whic
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from server.completion.boundaries.boundary import CursorText
 from server.completion.boundaries.bracket_scanner import BracketScanner
 from server.completion.boundaries.lexer import CLOSERS, OPENERS
-from server.completion.soundness import soundest
+from server.completion.soundness import errors_around, soundest
 from server.completion.surroundings import Surroundings
+from server.context.file_errors import FileErrors
 from server.context.languages import Language
 from server.documents.positions import Position, Range, units_before
 
@@ -29,17 +32,26 @@ class Insertion:
     range: Range
 
 
-def fit(text: str, site: Surroundings) -> Insertion:
-    """Where `text` (with `\\n` line ends, not empty) goes in the document."""
-    column = site.place.column
-    right = site.line[column:][: len(site.cursor.line_after)]
-    replaced = _replaced(text, right, site.cursor.language)
-    if right.strip(_BLANKS):
-        replaced = soundest(text, site.cursor, list(dict.fromkeys((replaced, 0, *_ends_of_closers(right)))))
+def fit(text: str, site: Surroundings, file: Callable[[], FileErrors | None] | None = None) -> Insertion:
+    """Where `text` (with `\\n` line ends, not empty) goes in the document.
+
+    file: of the whole document, where that is at hand; else the windows tell which range leaves fewest errors.
+    """
+    column, choices = site.place.column, replaceable(text, site.cursor)
+    replaced = choices[0]
+    if len(choices) > 1:
+        replaced = soundest(text, file() if file is not None else errors_around(site.cursor), choices)
     return Insertion(
         text.replace("\n", site.line_ending),
         Range(_position(site, column), _position(site, column + replaced)),
     )
+
+
+def replaceable(text: str, cursor: CursorText) -> list[int]:
+    """How many characters right of the cursor `text` may replace, the likeliest first."""
+    right = cursor.line_after
+    replaced = _replaced(text, right, cursor.language)
+    return list(dict.fromkeys((replaced, 0, *_ends_of_closers(right)))) if right.strip(_BLANKS) else [replaced]
 
 
 def cursor_range(site: Surroundings) -> Range:

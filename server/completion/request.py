@@ -6,16 +6,20 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from server.completion.boundaries.line_boundary import REPETITION
-from server.completion.closing import closed, leaves_open, parses_worse
+from server.completion.boundaries.boundary import CursorText
 from server.completion.fit import Insertion, cursor_range, fit
 from server.completion.generated import Generated, Piece, Reader
 from server.completion.generation import Attachment, Generation, RoundText
 from server.completion.measuring import Stopwatch
 from server.completion.result import SUPERSEDED, CompletionResult, Finish, Stats, empty
 from server.completion.shown import Shown
+from server.completion.sound_text import WOULD_NOT_PARSE, Ending, SoundTexts, may_be_kept
+from server.completion.soundness import errors_around
 from server.completion.surroundings import Surroundings
+from server.context.file_errors import FileErrors, Snapshot
 from server.engine.protocol import DraftMode
+
+_KNOWN = SoundTexts()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +41,16 @@ class CompletionOptions:
 
 @dataclass(frozen=True)
 class Growth:
-    """A completion so far: the rounds of its generation, whose characters `start` to `settled` will be shown."""
+    """A completion so far: the rounds of its generation, of whose characters `start` to `settled` are decided.
+
+    file: the document at the site, which is made when it is asked for.
+    """
 
     site: Surroundings
     rounds: tuple[RoundText, ...]
     start: int
     settled: int
+    file: Callable[[], FileErrors | None] = lambda: None
 
     @property
     def text(self) -> str:
@@ -53,6 +61,15 @@ class Growth:
     def ends_line(self) -> bool:
         """Whether nothing more will be added to the last line of the text."""
         return self._generated[self.settled :].lstrip(" \t").startswith("\n")
+
+    async def may_be_kept(self) -> bool:
+        """Whether the text may be shown: what is shown is never taken back, and some texts cannot be made whole.
+
+        What parses is done in a thread.
+        """
+        if self.site.cursor.language.syntax is None:
+            return True
+        return await asyncio.to_thread(lambda: may_be_kept(self.text, self.site.cursor, self.file()))
 
     @property
     def _generated(self) -> str:
@@ -74,6 +91,8 @@ class Request:
         self.options = options
         self.stopwatch = Stopwatch()
         self.shown: Shown | None = None  # by its answer
+        self.snapshot: Snapshot | None = None  # of the whole document, where it is at hand
+        self.told = ""  # what the user has seen growing
         self._on_growth = on_growth
 
     async def follow(self, generation: Generation) -> Piece:
@@ -110,41 +129,51 @@ class Request:
         if piece.settled > piece.start:
             self.stopwatch.text_came()
         if self._on_growth is not None and generation.rounds:
-            self._on_growth(Growth(self.site, tuple(generation.rounds), piece.start, piece.settled))
+            self._on_growth(Growth(self.site, tuple(generation.rounds), piece.start, piece.settled, self._file))
         return piece
 
     async def answer(self, generated: Generated, piece: Piece, stats: Stats) -> CompletionResult:
         """The answer that a piece of a generated text is. What parses is done in a thread."""
-        text = generated.text[piece.start : piece.settled]
-        if text and (_broke_off(piece) or leaves_open(text, self.site.cursor)):
-            text = await asyncio.to_thread(self._closed, generated, piece, self._on_growth is not None)
-        return self.answer_with(text, piece.finish or "cancelled", piece.reason, stats)
+        text, reason, insertion = generated.text[piece.start : piece.settled], piece.reason, None
+        if text:
+            if self.site.cursor.language.syntax is None:
+                text = self._sound_text(generated, piece)
+            else:
+                text, insertion = await asyncio.to_thread(self._sound, generated, piece)
+            reason = reason if text else WOULD_NOT_PARSE
+        return self.answer_with(text, piece.finish or "cancelled", reason, stats, insertion)
 
-    def _closed(self, generated: Generated, piece: Piece, shown: bool) -> str:
-        """The piece with what closes it where it broke off or would do harm; nothing of a loop that does harm still."""
-        text = generated.text[piece.start : piece.settled]
-        if not _broke_off(piece) and not parses_worse(text, self.site.cursor):
-            return text
-        text = self._with_closers(generated, piece, shown)
-        if piece.reason == REPETITION and not shown and parses_worse(text, self.site.cursor):
-            return ""  # a loop is no loss
-        return text
+    def _sound(self, generated: Generated, piece: Piece) -> tuple[str, Insertion | None]:
+        """What is offered of the piece, and where it goes."""
+        text = self._sound_text(generated, piece)
+        return text, fit(text, self.site, self._file) if text else None
 
-    def _with_closers(self, generated: Generated, piece: Piece, shown: bool) -> str:
-        """What was typed of a unit leaves open what the unit as a whole does."""
-        cursor = generated.spot.cursor
+    def _sound_text(self, generated: Generated, piece: Piece) -> str:
+        """What of a unit was typed already, the unit as a whole decides about."""
+        text, cursor, ending = generated.text, generated.spot.cursor, Ending.of(piece.finish, piece.reason)
         if piece.settled == generated.decision.end and self.site.cursor.after == cursor.after:
-            unit = closed(generated.text[: piece.settled], cursor, shown=shown)
-            if unit.startswith(generated.text[: piece.start]):
+            typed = text[: piece.start]
+            unit = _KNOWN.find(text[: piece.settled], cursor, lambda: self._file(typed, cursor), ending)
+            if unit.startswith(typed + self.told):
                 return unit[piece.start :]
-        return closed(generated.text[piece.start : piece.settled], self.site.cursor, shown=shown)
+        rest = text[piece.start : piece.settled]
+        return _KNOWN.find(rest, self.site.cursor, self._file, ending, self.told)
 
-    def answer_with(self, text: str, finish: Finish, reason: str, stats: Stats) -> CompletionResult:
+    def _file(self, typed: str = "", cursor: CursorText | None = None) -> FileErrors | None:
+        """The document as it was before `typed` was, or the windows around the cursor that was there."""
+        whole = None if self.snapshot is None else self.snapshot.errors
+        if whole is not None and typed:
+            whole = whole.before_typed(typed)
+        return whole or errors_around(cursor or self.site.cursor)
+
+    def answer_with(
+        self, text: str, finish: Finish, reason: str, stats: Stats, insertion: Insertion | None = None
+    ) -> CompletionResult:
         """The answer that a text with `\\n` line ends is, or nothing."""
         if not text:
             return self.nothing(reason, stats, "cancelled" if finish == "cancelled" else "empty")
         self.shown = Shown(self.site.spot, text, finish, reason)
-        insertion = self.fitted(text)
+        insertion = insertion or self.fitted(text)
         return CompletionResult(insertion.text, insertion.range, finish, reason, stats)
 
     def fitted(self, text: str) -> Insertion:
@@ -154,7 +183,3 @@ class Request:
     def nothing(self, reason: str, stats: Stats | None = None, finish: Finish = "empty") -> CompletionResult:
         """An answer with nothing to show, and why."""
         return empty(cursor_range(self.site), reason, stats, finish)
-
-
-def _broke_off(piece: Piece) -> bool:
-    return piece.finish in ("length", "eos") or piece.reason == REPETITION

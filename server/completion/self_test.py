@@ -18,8 +18,8 @@ from typing import Any
 
 from server import paths
 from server.completion.boundaries.boundary import CursorText
-from server.completion.closing import parses_worse
 from server.completion.cut import Cut
+from server.completion.soundness import parses_worse
 from server.context.languages import language_for
 from server.context.prompt import Around, PromptBuilder, TextBefore
 from server.engine.client import EngineClient

@@ -116,6 +116,7 @@ class CompletionService:
         make_prompt = self.generations.prompt_maker(document, place)
         # Its growth is not told: the first one is shown by now.
         sampled = Request(request.site, options)
+        sampled.snapshot = request.snapshot
         others = await alternatives(sampled, state, self.submission, client, self.prompts, make_prompt)
         if others is None:
             return [request.nothing(SUPERSEDED, finish="cancelled")]
@@ -143,6 +144,7 @@ class CompletionService:
                 self._show(state, request)
                 return request.nothing(offer.reason)
             request.site = replace(request.site, single_line=bool(offer.single_line))
+            request.snapshot = self.context.snapshot(document, request.site.place, request.site.cursor.language)
         result = result or await self._of_the_cache(state, request, document)
         result = result or await self._of_the_engine(state, running, request, document)
         if state.latest is not request:
@@ -157,6 +159,8 @@ class CompletionService:
         if state is None:
             return
         left, state.shown = state.left(site.spot), Shown(site.spot, growth.text, "cancelled", "", grows=True)
+        if state.latest is not None and state.latest.site is site:
+            state.latest.told = growth.text
         self.acceptance.showed(site.uri, site.language.name, left, growth.text)
 
     def _show(self, state: DocumentCompletion, request: Request) -> None:

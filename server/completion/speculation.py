@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from server.completion.closing import closed
 from server.completion.generated import Generated
+from server.completion.sound_text import Ending, sound_text
+from server.completion.soundness import errors_around
 from server.completion.spot import Spot
 
 LINES_PAST = 4  # lines with text past the unit: what the next accept or key needs at once
@@ -31,6 +32,8 @@ def may_be_accepted_whole(generated: Generated) -> bool:
 def spot_if_accepted(generated: Generated) -> Spot | None:
     """Where the cursor will be once the shown unit is accepted; None when it is not shown as it was generated."""
     unit = generated.text[: generated.decision.end]
-    if closed(unit, generated.spot.cursor, shown=True) != unit:
+    ending = Ending.of(generated.ending, generated.decision.reason)
+    cursor = generated.spot.cursor
+    if sound_text(unit, cursor, errors_around(cursor), ending) != unit:
         return None
     return generated.spot.with_accepted(unit)

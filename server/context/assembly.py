@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from weakref import WeakKeyDictionary
 
 from server.context.families import may_use
+from server.context.file_errors import Snapshot
 from server.context.formats import Chunk
 from server.context.grammars import ParseLimit, parse_lines, parser_for
 from server.context.injections import injection_at
@@ -114,6 +115,14 @@ class ContextAssembler:
         column = len(document.lines[place.line][: place.column].encode("utf-8", "replace"))
         kind, several_lines = kind_at(tree, place.line, column, syntax)
         return "" if several_lines else kind
+
+    def snapshot(self, document: Document, place: Place, language: Language) -> Snapshot | None:
+        """An open document as it now is; None where the place is in a region of another language than its own."""
+        entry = self.documents.get(document)
+        if entry is None or entry.tree is None or entry.language != language or language.syntax is None:
+            return None
+        tree = entry.tree.tree
+        return Snapshot(list(document.lines), place, language.syntax, None if tree is None else tree.copy())
 
     async def prompt(
         self,

@@ -1,0 +1,127 @@
+"""How many errors a file has with a text put in at one place of it, by its grammar.
+
+The file is parsed once for each place, from the tree that an open document has, and for a text only what that changes.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from server.context.grammars import ParseLimit, error_count, parse, parser_for
+from server.context.syntax import Syntax
+from server.documents.document import Place
+
+if TYPE_CHECKING:
+    from tree_sitter import Tree
+
+PARSE_LIMIT_S = 0.05  # of processor time, for each parse
+LARGEST_UNREAD = 120_000  # characters of a file without a tree that are parsed for its errors
+_LONE_CR = re.compile(rb"\r(?!\n)")
+
+
+class FileErrors:
+    """The errors of a file with texts at one place of it. Any thread may ask."""
+
+    def __init__(self, syntax: Syntax, before: bytes, after: bytes, tree: Tree | None = None) -> None:
+        """before, after: all that stands left and right of the place. tree: one of the file, edited up to now."""
+        self._syntax = syntax
+        self._before, self._after = before, after
+        self._tree = tree
+        self.gave_up = False  # a text took the parser too long
+        self._parsed = self._hangs = False
+        self._known: dict[tuple[str, int], int | None] = {}
+        self._parsing = threading.Lock()
+
+    def errors_with(self, text: str, replaced: int = 0) -> int | None:
+        """How many errors the file has with the text in the place of so many characters that follow on the line.
+
+        None when the grammar does not tell in time.
+        """
+        key = (text, replaced)
+        with self._parsing:
+            if key not in self._known:
+                self._known[key] = self._counted(text, replaced)
+            return self._known[key]
+
+    def before_typed(self, typed: str) -> FileErrors | None:
+        """The file as it was before `typed`, which stands before the place, was; None where something else does."""
+        for data in (encoded(typed), encoded(typed.replace("\n", "\r\n"))):
+            if self._before.endswith(data):
+                before = self._before[: len(self._before) - len(data)]
+                tree = None
+                if self._tree is not None:
+                    tree = self._tree.copy()
+                    _edit(tree, before, data, b"")
+                return FileErrors(self._syntax, before, self._after, tree)
+        return None
+
+    def _counted(self, text: str, replaced: int) -> int | None:
+        if self._hangs:
+            return None
+        try:
+            if not self._parsed:
+                self._tree = self._parse(self._before + self._after, self._tree)
+                self._parsed = True
+            assert self._tree is not None
+            if not text and not replaced:
+                return error_count(self._tree)
+            data, gone = encoded(text), len(self._after[: 4 * replaced].decode("utf-8", "ignore")[:replaced].encode())
+            tree = self._tree.copy()
+            _edit(tree, self._before, self._after[:gone], data)
+            return error_count(self._parse(self._before + data + self._after[gone:], tree))
+        except ParseLimit:
+            self.gave_up, self._hangs = True, not self._parsed  # a grammar that hangs is not tried again
+            return None
+
+    def _parse(self, data: bytes, tree: Tree | None) -> Tree:
+        return parse(parser_for(self._syntax), data, PARSE_LIMIT_S, tree)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A document when a completion was asked for. tree: as it then was, edited up to then; None before the first."""
+
+    lines: Sequence[str]
+    place: Place
+    syntax: Syntax
+    tree: Tree | None = None
+
+    @cached_property
+    def errors(self) -> FileErrors | None:
+        """Of the whole file at the place; None where that would have to be parsed first, and is long."""
+        if self.tree is None and sum(map(len, self.lines)) > LARGEST_UNREAD:
+            return None
+        line = self.lines[self.place.line]
+        before = "".join(self.lines[: self.place.line]) + line[: self.place.column]
+        after = line[self.place.column :] + "".join(self.lines[self.place.line + 1 :])
+        return FileErrors(self.syntax, encoded(before), encoded(after), self.tree)
+
+
+def _edit(tree: Tree, before: bytes, old: bytes, new: bytes) -> None:
+    """Note in a tree that `new` stands in the place of `old` behind `before`."""
+    start = len(before)
+    point = _moved((0, 0), before)
+    tree.edit(
+        start_byte=start,
+        old_end_byte=start + len(old),
+        new_end_byte=start + len(new),
+        start_point=point,
+        old_end_point=_moved(point, old),
+        new_end_point=_moved(point, new),
+    )
+
+
+def _moved(point: tuple[int, int], data: bytes) -> tuple[int, int]:
+    rows = data.count(b"\n")
+    return point[0] + rows, len(data) - data.rfind(b"\n") - 1 if rows else point[1] + len(data)
+
+
+def encoded(text: str) -> bytes:
+    """As a document's tree is parsed: a lone `\r` ends a line."""
+    data = text.encode("utf-8", "replace")
+    return _LONE_CR.sub(b"\n", data) if b"\r" in data else data
