@@ -12,7 +12,7 @@ from server.documents.positions import Position, Range
 from server.menu import MenuAbilities, MenuSite, menu_item
 from server.profiles import Profile
 
-ENTRIES: list[dict[str, object]] = [{"after": "😀漢', tot", "text": "al = (1,\n    2)\n"}]
+ENTRIES: list[dict[str, object]] = [{"after": "😀漢', tot", "text": "al(1,\n    2)\n"}]
 COMMAND = types.Command("Accepted", "dflash.accepted")
 
 
@@ -44,7 +44,7 @@ async def test_the_range_is_right_in_every_encoding(profile: Profile, encoding: 
         )
         assert isinstance(found, types.CompletionList) and found.is_incomplete
         (only,) = found.items
-        assert new_text(only) == "total = (1,\n    2)"
+        assert new_text(only) == "total(1,\n    2)"
         assert isinstance(only.text_edit, types.TextEdit)
         assert only.text_edit.range == types.Range(types.Position(1, start), types.Position(1, end))
         assert only.sort_text is not None and only.sort_text < " "
