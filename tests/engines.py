@@ -15,9 +15,14 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
+import uvicorn
 
+from server.engine.app import EngineApp
 from server.engine.client import CompletionRequest, EngineClient
 from server.engine.launcher import ensure_engine, stop_engine
+from server.engine.replay import ReplayBackend
+from server.engine.resident.process import Server
+from server.monitoring.metrics import Metrics
 from server.profiles import Profile, load_profile
 
 # 200 rounds of 20 ms: long enough that only a cancellation ends it early.
@@ -69,6 +74,27 @@ async def engine(profile: Profile) -> AsyncIterator[EngineClient]:
 
 def stop(profile: Profile) -> bool:
     return asyncio.run(stop_engine(profile))
+
+
+@asynccontextmanager
+async def engine_here(folder: Path, entries: list[dict[str, object]]) -> AsyncIterator[tuple[ReplayBackend, Path]]:
+    """The real engine's HTTP app on a socket, in this process and its loop, so that what it does can be counted."""
+    recording = replay_profile(folder, entries).engine.recording
+    assert recording is not None
+    metrics = Metrics()
+    backend = ReplayBackend(recording, "taped", metrics)
+    app = EngineApp(backend, metrics, version="1", pid=os.getpid())
+    path = folder / "s"
+    server = Server(uvicorn.Config(app.asgi, uds=str(path), log_config=None, lifespan="off"), backend)
+    backend.start()
+    serving = asyncio.create_task(server.serve())
+    while not server.started:  # noqa: ASYNC110 (uvicorn has no event for it)
+        await asyncio.sleep(0.01)
+    try:
+        yield backend, path
+    finally:
+        server.stop()
+        await serving
 
 
 async def count(client: EngineClient, name: str) -> float:

@@ -5,28 +5,34 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-import uvicorn
-from engines import CANCELLED, LONG, count, nothing_runs, own_directories, replay_profile, rounds_when_ended, stop
+from engines import (
+    CANCELLED,
+    ENTRIES,
+    LONG,
+    count,
+    engine_here,
+    nothing_runs,
+    own_directories,
+    replay_profile,
+    rounds_when_ended,
+    stop,
+)
 from httpcore._async.connection_pool import PoolByteStream
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.engine.app import EngineApp
 from server.engine.client import BadRequest, CompletionRequest, CompletionStream, EngineClient
 from server.engine.launcher import ensure_engine
-from server.engine.replay import ReplayBackend, ReplayHandle
-from server.engine.resident.process import Server
+from server.engine.replay import ReplayHandle
 from server.engine.text_assembly import TextAssembly
 from server.engine.transport import LIMITS
 from server.engine.whereabouts import EngineFiles
-from server.monitoring.metrics import Metrics
 from server.profiles import Profile
 
 
@@ -102,40 +108,29 @@ async def test_a_plain_openai_request_without_stream_is_answered_whole(http: htt
 
 async def test_a_request_that_comes_together_with_the_leaving_of_another_finds_it_ended(tmp_path: Path) -> None:
     """As when the engine had to wait for the processor: it finds both at once."""
-    recording = replay_profile(tmp_path).engine.recording
-    assert recording is not None
-    metrics = Metrics()
-    backend = ReplayBackend(recording, "taped", metrics)
-    cancelled: list[list[bool]] = []
-    submit = backend.submit
+    async with engine_here(tmp_path, ENTRIES) as (backend, path):
+        cancelled: list[list[bool]] = []
+        submit = backend.submit
 
-    def noted(request: CompletionRequest) -> ReplayHandle:
-        cancelled.append([each.cancelled for each in backend._queue])
-        return submit(request)
+        def noted(request: CompletionRequest) -> ReplayHandle:
+            cancelled.append([each.cancelled for each in backend._queue])
+            return submit(request)
 
-    backend.submit = noted  # type: ignore[method-assign]
-    app = EngineApp(backend, metrics, version="1", pid=os.getpid())
-    server = Server(uvicorn.Config(app.asgi, uds=str(tmp_path / "s"), log_config=None, lifespan="off"), backend)
-    backend.start()
-    serving = asyncio.create_task(server.serve())
-    while not server.started:  # noqa: ASYNC110 (uvicorn has no event for it)
-        await asyncio.sleep(0.01)
-    first_in, first_out = await asyncio.open_unix_connection(tmp_path / "s")
-    second_in, second_out = await asyncio.open_unix_connection(tmp_path / "s")
-    body = json.dumps({"prompt": "long:\n", "stream": True})
-    post = f"POST /v1/completions HTTP/1.1\r\nHost: e\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
-    first_out.write(post)
-    await first_in.readuntil(b"data: ")
-    second_out.write(b"GET /health HTTP/1.1\r\nHost: e\r\n\r\n")
-    await second_in.readuntil(b"ready")
-    # Neither waits for the loop: it finds both when it looks next.
-    first_out.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-    second_out.write(post)
-    await second_in.readuntil(b"data: ")
-    assert cancelled == [[], [True]]
-    second_out.close()
-    server.stop()
-    await serving
+        backend.submit = noted  # type: ignore[method-assign]
+        first_in, first_out = await asyncio.open_unix_connection(path)
+        second_in, second_out = await asyncio.open_unix_connection(path)
+        body = json.dumps({"prompt": "long:\n", "stream": True})
+        post = f"POST /v1/completions HTTP/1.1\r\nHost: e\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        first_out.write(post)
+        await first_in.readuntil(b"data: ")
+        second_out.write(b"GET /health HTTP/1.1\r\nHost: e\r\n\r\n")
+        await second_in.readuntil(b"ready")
+        # Neither waits for the loop: it finds both when it looks next.
+        first_out.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        second_out.write(post)
+        await second_in.readuntil(b"data: ")
+        assert cancelled == [[], [True]]
+        second_out.close()
 
 
 @pytest.mark.parametrize("stream", [True, False])

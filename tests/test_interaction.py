@@ -7,24 +7,29 @@ import functools
 import os
 import signal
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import CANCELLED, count, nothing_runs, rounds_when_ended
+from engines import CANCELLED, count, engine_here, nothing_runs, rounds_when_ended
 
 from server.completion.cache import CompletionCache
 from server.completion.generated import Generated
+from server.completion.generation import Generation
 from server.completion.pacing import FAST_S, LONGEST_S, Pacing
 from server.completion.request import CompletionOptions, Growth
-from server.completion.result import CompletionResult
+from server.completion.result import CompletionResult, Finish
 from server.completion.service import CompletionService
 from server.completion.spot import Spot
+from server.completion.submission import THROTTLED_S
 from server.completion.surroundings import surroundings
 from server.documents.document import Change, Document, Place
 from server.documents.places import places_after
 from server.documents.positions import Range
 from server.engine.client import CompletionStream, EngineClient
+from server.engine.protocol import Endpoint
+from server.engine.replay import ReplayBackend, ReplayHandle
 from server.profiles import Profile
 
 BODY = "    total = 0\n    for each in items:\n        total += each\n    return total"
@@ -38,6 +43,8 @@ ENTRIES: list[dict[str, object]] = [
     {"after": "short = ", "text": "[1, 2]", "delay_ms": 5},
     {"after": "short = [1, 2]", "text": "\nlong = [3]", "delay_ms": 5},
     {"after": "call", "text": "(one, two)", "delay_ms": 5},
+    {"after": "late = ", "text": "ab", "delay_ms": 100},
+    {"after": "late = ab", "text": "c", "delay_ms": 5},
     {"after": "slow = ", "text": "[1, 2, 3, 4, 5, 6]\n", "delay_ms": 200},
     {"after": "chain = ", "text": "one", "delay_ms": 5},
     {"after": "chain = one", "text": ".two()", "delay_ms": 5},
@@ -124,18 +131,83 @@ async def test_a_request_that_agrees_attaches_and_one_generation_serves_them_all
     assert await started(engine) - before <= 2
 
 
-async def test_a_key_that_disagrees_aborts_within_a_round_without_any_request(
-    service: CompletionService, engine: EngineClient
+@dataclass
+class RoundsOf:
+    """Rounds of one generation, counted in the engine itself: when it was told to end it, and when it had."""
+
+    told: int
+    handle: ReplayHandle
+
+    @property
+    def after_told(self) -> int:
+        return self.handle.statistics.rounds - self.told
+
+
+@pytest.fixture
+async def told_to_end(
+    profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[CompletionService, ReplayBackend, list[RoundsOf]]]:
+    """A service whose engine runs in the same loop, so that nothing is late on a busy machine but all together."""
+    told: list[RoundsOf] = []
+    cancel = ReplayHandle.cancel
+
+    def cancelled(handle: ReplayHandle) -> None:
+        if not handle.cancelled:
+            told.append(RoundsOf(handle.statistics.rounds, handle))
+        cancel(handle)
+
+    monkeypatch.setattr(ReplayHandle, "cancel", cancelled)
+    async with engine_here(tmp_path, ENTRIES) as (backend, path):
+        service = CompletionService(profile)
+        service.link.client = EngineClient(Endpoint(f"unix:{path}"))
+        yield service, backend, told
+        await service.aclose()
+
+
+async def rounds_here(backend: ReplayBackend, number: int) -> None:
+    for _ in range(TRIES):
+        if backend.units_done() >= number:
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("the generation did not begin")
+
+
+async def nothing_here(backend: ReplayBackend) -> None:
+    for _ in range(TRIES):
+        if not backend._queue:
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("a generation still runs")
+
+
+async def test_a_key_that_disagrees_ends_the_generation_within_the_running_round_without_any_request(
+    told_to_end: tuple[CompletionService, ReplayBackend, list[RoundsOf]],
 ) -> None:
-    cancelled, rounds = await count(engine, CANCELLED), await count(engine, ROUNDS)
+    service, backend, told = told_to_end
     typist = Typist(service, "def endless():\n")
     request = asyncio.create_task(typist.ask())
-    await rounds_begun(engine, rounds)
-    before = await count(engine, ROUNDS)
+    await rounds_here(backend, 3)
+    before = backend.units_done()
     typist.type("q")
     assert (await request).reason == "superseded"
-    # One round may be running, and more may end on a busy machine before the engine hears of it.
-    assert await rounds_when_ended(engine, cancelled) - before <= 5
+    await nothing_here(backend)
+    (of_request,) = told
+    # One may have ended in the moment in which the engine heard of the key; then none begins.
+    assert of_request.told - before <= 1 and of_request.after_told <= 1
+
+
+async def test_a_request_that_was_cancelled_ends_its_generation_within_the_running_round_after_the_grace(
+    told_to_end: tuple[CompletionService, ReplayBackend, list[RoundsOf]],
+) -> None:
+    service, backend, told = told_to_end
+    request = asyncio.create_task(Typist(service, "def endless():\n").ask())
+    await rounds_here(backend, 3)
+    request.cancel()
+    await asyncio.wait({request})
+    assert request.cancelled() and not told
+    await nothing_here(backend)
+    (of_request,) = told
+    assert of_request.after_told <= 1
 
 
 @pytest.fixture
@@ -193,14 +265,67 @@ async def test_of_fifty_keys_that_each_begin_a_text_of_their_own_one_is_at_the_e
     assert await count(engine, ROUNDS) - rounds <= 2 * KEYS + 2
 
 
-async def test_keys_ahead_of_a_text_that_goes_another_way_are_never_shown_its_end(service: CompletionService) -> None:
-    typist = Typist(service, "slow = ")
-    older = asyncio.create_task(typist.ask())
+async def sent(service: CompletionService, typist: Typist) -> Generation:
+    """The generation of a typist's document, once the engine knows of it."""
     for _ in range(TRIES):
         state = service._documents.get(typist.document.uri)
         if state is not None and state.running is not None and state.running.is_sent:
-            break
+            return state.running
         await asyncio.sleep(0.001)
+    raise AssertionError("no generation was sent")
+
+
+async def test_a_request_that_is_overtaken_as_its_generation_ends_begins_none_of_its_own(
+    service: CompletionService, monkeypatch: pytest.MonkeyPatch, most_at_once: list[int]
+) -> None:
+    """Who waits for a generation that has ended is about to go on when a newer request has just begun another."""
+    typist = Typist(service, "late = ")
+    close, newer = Generation._close, []
+
+    def overtaken_at_the_end(generation: Generation, finish: Finish) -> None:
+        if not newer:
+            newer.append(asyncio.create_task(typist.ask()))  # once more at the same place
+        close(generation, finish)
+
+    monkeypatch.setattr(Generation, "_close", overtaken_at_the_end)
+    first = asyncio.create_task(typist.ask())
+    await sent(service, typist)
+    typist.type("ab")
+    overtaken = asyncio.create_task(typist.ask())  # "ab" is all that will come: it needs a generation of its own
+    assert (await overtaken).reason == "superseded"
+    assert [(await each).text for each in newer] == ["c"]
+    assert (await first).reason == "superseded"
+    assert len(most_at_once) == 2  # the first one's and the newest's; nothing was begun for the overtaken
+
+
+async def test_generations_wait_for_their_turn_at_the_engine_and_those_overtaken_meanwhile_are_never_sent(
+    service: CompletionService, monkeypatch: pytest.MonkeyPatch, most_at_once: list[int]
+) -> None:
+    throttler = service.submission._throttler
+    assert (throttler.rate_limit, throttler.period) == (1, THROTTLED_S)
+    monkeypatch.setattr(throttler, "period", 1000.0)  # one turn is free, the next will not come by itself
+    assert (await Typist(service, "def add(items):\n", "a.py").ask()).text == BODY
+    wild = Typist(service, "slow = ", "b.py")
+    requests = []
+    for _ in range(30):
+        requests.append(asyncio.create_task(wild.ask()))
+        await asyncio.sleep(0)
+        wild.type("q")
+    wild.type("\nshort = ")
+    last = asyncio.create_task(wild.ask())
+    older = await asyncio.gather(*requests)
+    assert {(each.text, each.reason) for each in older} == {("", "superseded")}
+    await asyncio.sleep(0.05)
+    assert len(most_at_once) == 1 and not last.done()
+    monkeypatch.setattr(throttler, "period", 0.0)
+    assert (await last).text == "[1, 2]"
+    assert len(most_at_once) == 2
+
+
+async def test_keys_ahead_of_a_text_that_goes_another_way_are_never_shown_its_end(service: CompletionService) -> None:
+    typist = Typist(service, "slow = ")
+    older = asyncio.create_task(typist.ask())
+    await sent(service, typist)
     typist.type("q")  # nothing has come yet that it could disagree with
     growths: list[Growth] = []
     ahead = await service.complete(typist.document, typist.place, "a.py", on_growth=growths.append)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from itertools import pairwise
+from typing import Any
 
 import pytest
+from engines import own_directories, replay_profile, stop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from server.lsp import create_server
 from server.stdio import HEADER_LIMIT, Framing
+
+SMALL, LARGE = "file:///work/small.py", "file:///work/large.py"
 
 
 def framed(body: bytes, length: int | None = None, more: bytes = b"") -> bytes:
@@ -73,3 +80,57 @@ def test_after_what_is_framed_wrongly_the_next_message_is_found(wrong: bytes, at
 def test_a_message_that_claims_to_be_longer_gives_back_what_it_has_swallowed() -> None:
     bodies, problems = read(framed(b"[1]", length=20) + framed(b"[2]") + framed(b"[3]"))
     assert bodies == [b"[2]", b"[3]"] and problems == 1
+
+
+async def test_messages_are_read_and_answered_while_a_large_file_is_parsed() -> None:
+    """The order of answers tells, not a clock: the tree is not there yet when they have come."""
+    server = create_server()
+    to_server, to_client = os.pipe(), os.pipe()
+    with (
+        os.fdopen(to_server[0], "rb", buffering=0) as source,
+        os.fdopen(to_client[1], "wb") as output,
+        own_directories() as root,
+    ):
+        profile = replay_profile(root, [{"after": "short = ", "text": "[1, 2]"}])
+        serving = asyncio.create_task(server.serve(source, output))
+        answers = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(answers), os.fdopen(to_client[0], "rb", buffering=0)
+        )
+
+        async def tell(method: str, params: object, id: int | None = None) -> Any:
+            message = {"jsonrpc": "2.0", "method": method, "params": params} | ({} if id is None else {"id": id})
+            # A pipe holds less than a large file.
+            await asyncio.to_thread(os.write, to_server[1], framed(json.dumps(message).encode()))
+            while id is not None:
+                header = await asyncio.wait_for(answers.readuntil(b"\r\n\r\n"), 60)
+                found = json.loads(await answers.readexactly(int(header.split(b":")[1].split()[0])))
+                if found.get("id") == id and "method" not in found:
+                    return found["result"]
+
+        def opened(uri: str, text: str) -> dict[str, object]:
+            return {"textDocument": {"uri": uri, "languageId": "python", "version": 1, "text": text}}
+
+        options = {"profile": str(profile.file), "surface": "inline"}
+        await tell("initialize", {"processId": None, "capabilities": {}, "initializationOptions": options}, 1)
+        await tell("initialized", {})
+        await tell("textDocument/didOpen", opened(SMALL, "short = "))
+        site = {"textDocument": {"uri": SMALL}, "position": {"line": 0, "character": 8}, "context": {"triggerKind": 1}}
+        assert (await tell("textDocument/inlineCompletion", site, 2))["items"][0]["insertText"] == "[1, 2]"
+
+        await tell("textDocument/didOpen", opened(LARGE, "def f(a, b=(1, [2])):\n    return {a: b}\n" * 40_000))
+        edit = {"range": {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}}, "text": "x = 1\n"}
+        document = {"textDocument": {"uri": SMALL, "version": 2}, "contentChanges": [edit]}
+        await tell("textDocument/didChange", document)
+        site["position"] = {"line": 1, "character": 8}
+        assert (await tell("textDocument/inlineCompletion", site, 3))["items"][0]["insertText"] == "[1, 2]"
+        large = server.window.documents.get(LARGE)
+        assert large is not None and server.window._service is not None
+        entry = server.window._service.context.documents.get(large)
+        assert entry is not None and entry.tree is not None
+        assert entry.tree.tree is None and entry.tree._thread is not None, "it was parsed before the answer came"
+        await tell("shutdown", None, 4)
+        os.close(to_server[1])
+        await serving
+        transport.close()
+        await asyncio.to_thread(stop, profile)
