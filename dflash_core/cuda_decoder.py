@@ -7,23 +7,26 @@ draft of the next round is launched before the host has seen the result of this 
 
 from __future__ import annotations
 
+import itertools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from dflash_core.block_decoder import BlockDecoder, Choose, Round
 from dflash_core.draft import Draft
-from dflash_core.graphs import Graphs
 from dflash_core.kernel_stack import CHUNKS, ContextWriter, Stack
 from dflash_core.kernels import MOST_ROWS
 from dflash_core.kernels.many_rows import rms_norm
 from dflash_core.kernels.skinny_linear import HalfNormed, column_tiles, skinny_argmax
 from dflash_core.kernels.verification import accept, argmax_of_tiles
-from dflash_core.kv_cache import KVCache, capacity_for
+from dflash_core.kv_cache import capacity_for
 from dflash_core.policy import verify_widths
 from dflash_core.sessions import Session
+from dflash_core.stage import Stage, Taps, addresses
 from dflash_core.target import Target
 from dflash_core.verification import longest_right_prefix
 
@@ -38,15 +41,17 @@ class CudaDecoder(BlockDecoder):
         super().__init__(target, draft)
         device = target.device
         capacity = capacity_for(context + self.block_size)
-        tables = 2 * (len(target.layers) + (len(draft.layers) if draft else 0))
-        self._state = torch.zeros(2 + tables, dtype=torch.int64, device=device)
-        self._length, self._count = self._state[:1], self._state[1:2]
         self._block = torch.zeros(MOST_ROWS, dtype=torch.int64, device=device)
+        taken, others = target.stages[0], target.stages[1:]
+        further = len(draft.layers) if draft else 0
+        self._first = first = Stage(target, taken, self._tapped, capacity, self.block_size, further, (self._block,))
+        self._stages = [first, *(Stage(target, taken, self._tapped, capacity, self.block_size) for taken in others)]
+        self.graphs = first.graphs
+        self._state, self._length, self._count, self._counts = first.state, first.length, first.count, first.counts
         self._prompt = torch.zeros(CHUNKS[-1], dtype=torch.int64, device=device)
         self._chosen = torch.zeros(MOST_ROWS, dtype=torch.int64, device=device)
         self._result = torch.zeros(1 + MOST_ROWS, dtype=torch.int64, device=device)
         self._hidden = torch.zeros(MOST_ROWS, target.spec.hidden_size, dtype=target.dtype, device=device)
-        self._counts = {w: torch.tensor([w], device=device) for w in range(1, MOST_ROWS + 1)}
         cuda = device.type == "cuda"
         self._host_state = torch.zeros_like(self._state, device="cpu", pin_memory=cuda)
         self._host_block = torch.zeros(1, dtype=torch.int64, pin_memory=cuda)
@@ -56,27 +61,20 @@ class CudaDecoder(BlockDecoder):
         """The result of a round is in the host's buffer."""
         self._taken = torch.cuda.Event() if cuda else None
         """The device has read what the host uploaded for the last chunk."""
-        self.graphs = Graphs(device, kept=(self._state, self._block))
-
-        split = 2 + 2 * len(target.layers)
-        self._target_stack = Stack(
-            target.layers,
-            target.norm,
-            target.rotary,
-            target.window_rotary,
-            self._state[2:split],
-            capacity,
-            self.block_size,
-            target,
-        )
         self._best, self._indices = _argmax_room(target)
         if draft:
+            where = self._state[first.own :]
             self._draft_stack = Stack(
-                draft.layers, draft.norm, draft.rotary, None, self._state[split:], capacity, self.block_size, target
+                list(draft.layers),
+                draft.norm.weight,
+                draft.rotary,
+                None,
+                where,
+                capacity,
+                self.block_size,
+                target.dtype,
             )
-            self._features = torch.zeros(
-                CHUNKS[-1], len(self._tapped) * target.spec.hidden_size, dtype=target.dtype, device=device
-            )
+            self._taps = Taps(self._stages, self._tapped)
             self._context = ContextWriter(draft, self._draft_stack, target)
             self._mask_embedding = draft.mask_embedding.to(target.dtype)
         self._addressed: weakref.ref[Session] | None = None
@@ -102,7 +100,7 @@ class CudaDecoder(BlockDecoder):
         if choose is not None:
             return self._sampled_round(session, width, choose)
         wide = self._captured_width(width)
-        self.graphs.run(f"verify {wide}", lambda: self._verify(wide))
+        self._verify(wide)
         if self._arrived:
             self._arrived.record()
         if width > 1:
@@ -135,17 +133,21 @@ class CudaDecoder(BlockDecoder):
     @torch.inference_mode()
     def verify_again(self, width: int) -> None:
         """The verify of a width that was captured, over the block that lies on the device: for measurements."""
-        self.graphs.run(f"verify {width}", lambda: self._verify(width))
+        self._verify(width)
 
     @torch.inference_mode()
     def experts_read(self, width: int) -> float:
         """Different experts that so many rows of the block on the device pick, mean of all mixtures; 0 without any."""
-        stack, picked = self._target_stack, []
-        stack.embed(self._block[:width], self.target.embed_tokens)
-        for layer in self.target.layers:
-            stack.few(layer, width, self._length, self._counts[width])
-            if stack.routing and layer.spec.mixture:
-                picked.append(float((stack.routing.counts > 0).sum()))
+        picked = []
+        self._first.stack.embed(self._block[:width], self.target.embed_tokens)
+        for before, stage in zip([None, *self._stages], self._stages, strict=False):
+            if before:
+                stage.follow(before, width)
+            for layer in stage.layers:
+                with torch.cuda.device(stage.device) if stage.device.type == "cuda" else nullcontext():
+                    stage.stack.few(layer, width, stage.length, stage.counts[width])
+                if stage.stack.routing and layer.spec.mixture:
+                    picked.append(float((stage.stack.routing.counts > 0).sum()))
         return sum(picked) / len(picked) if picked else 0.0
 
     # -- the device's view of a session --------------------------------------------------------------------------
@@ -159,8 +161,14 @@ class CudaDecoder(BlockDecoder):
         self._host_state[0], self._host_state[1] = session.length, count
         changed = 2
         if self._addressed is None or self._addressed() is not session:
-            caches = [session.target_cache, *([session.draft_cache] if session.draft_cache else [])]
-            self._host_state[2:] = torch.tensor([address for cache in caches for address in _addresses(cache)])
+            caches = [(session.target_cache, self._first.taken)]
+            if session.draft_cache:
+                caches.append((session.draft_cache, range(len(session.draft_cache.specs))))
+            self._host_state[2:] = torch.tensor(
+                [address for cache, layers in caches for address in addresses(cache, layers)]
+            )
+            for stage in self._stages[1:]:
+                stage.point_at(session.target_cache)
             self._addressed = weakref.ref(session)
             changed = len(self._host_state)
         self._state[:changed].copy_(self._host_state[:changed], non_blocking=True)
@@ -183,40 +191,83 @@ class CudaDecoder(BlockDecoder):
         self._argmax(stack.normed(rows), self._block[:rows], skipped=1)
 
     def _verify(self, width: int) -> None:
-        self._read_few(self._block[:width], self._counts[width])
-        self._argmax(self._target_stack.normed(width), self._chosen[:width])
-        accept(self._block, self._chosen[:width], self._length, self._result)
-        self._host_result.copy_(self._result, non_blocking=True)
+        def choose_and_accept() -> None:
+            self._argmax(self._first.stack.normed(width), self._chosen[:width])
+            accept(self._block, self._chosen[:width], self._length, self._result)
+            self._host_result.copy_(self._result, non_blocking=True)
+
+        self._read_few(f"verify {width}", self._block[:width], choose_and_accept)
 
     def _hidden_rows(self, width: int) -> None:
-        self._read_few(self._block[:width], self._counts[width])
-        rms_norm(self._target_stack.rows(width), self.target.norm.weight, self._hidden[:width], self.target.norm.eps)
+        norm = self.target.norm
 
-    def _read_few(self, tokens: Tensor, count: Tensor) -> None:
-        """The target reads a few rows; the draft's context follows it."""
-        stack, rows = self._target_stack, tokens.shape[0]
-        stack.embed(tokens, self.target.embed_tokens)
-        for layer in self.target.layers:
-            stack.few(layer, rows, self._length, count, tap=self._tap(layer.index, rows))
+        def keep_normed() -> None:
+            rms_norm(self._first.stack.rows(width), norm.weight, self._hidden[:width], norm.eps)
+
+        self._read_few(f"hidden {width}", self._block[:width], keep_normed)
+
+    def _read_few(self, name: str, tokens: Tensor, then: Callable[[], None] | None = None) -> None:
+        """The target reads a few rows; the draft's context follows it.
+
+        Without `then`, which works on the rows that come out, as many rows are real as the host said.
+        """
+        rows = tokens.shape[0]
+
+        def begin() -> None:
+            self._first.stack.embed(tokens, self.target.embed_tokens)
+
+        def pass_through(stage: Stage) -> None:
+            stage.few(rows, stage.counts[rows] if then else stage.count)
+
+        def end() -> None:
+            if self.draft:
+                features = self._taps.joined(rows)
+                self._context.few(features, self._length, self._counts[rows] if then else self._count)
+            if then:
+                then()
+
+        self._through(name, rows, begin, pass_through, end)
+
+    def _read_many(self, name: str, rows: int) -> None:
+        def begin() -> None:
+            self._first.stack.embed(self._prompt[:rows], self.target.embed_tokens)
+
+        def end() -> None:
+            if self.draft:
+                self._context.many(self._taps.joined(rows), self._length, self._count)
+
+        self._through(name, rows, begin, lambda stage: stage.many(rows), end)
+
+    def _through(
+        self,
+        name: str,
+        rows: int,
+        begin: Callable[[], None],
+        pass_through: Callable[[Stage], None],
+        end: Callable[[], None],
+    ) -> None:
+        """One pass through all stages: a graph of all where there is one stage, else one a stage and one for the end,
+        which is the first device's as the beginning is."""
+        first, last = self._first, self._stages[-1]
+
+        def begin_and_pass() -> None:
+            begin()
+            pass_through(first)
+
+        def whole() -> None:
+            begin_and_pass()
+            end()
+
+        if first is last:
+            return self.graphs.run(name, whole)
+        self.graphs.run(name, begin_and_pass)
+        for before, stage in itertools.pairwise(self._stages):
+            stage.follow(before, rows)
+            stage.graphs.run(name, partial(pass_through, stage))
+        first.stack.receive(last.stack, rows)
         if self.draft:
-            self._context.few(self._features[:rows], self._length, count)
-
-    def _read_many(self, rows: int) -> None:
-        stack = self._target_stack
-        stack.embed(self._prompt[:rows], self.target.embed_tokens)
-        for layer in self.target.layers:
-            stack.many(layer, rows, self._length, self._count)
-            tap = self._tap(layer.index, rows)
-            if tap is not None:
-                tap.copy_(stack.rows(rows))
-        if self.draft:
-            self._context.many(self._features[:rows], self._length, self._count)
-
-    def _tap(self, layer: int, rows: int) -> Tensor | None:
-        if layer not in self._tapped:
-            return None
-        hidden, at = self.target.spec.hidden_size, self._tapped.index(layer)
-        return self._features[:rows, at * hidden : (at + 1) * hidden]
+            self._taps.collect(rows)
+        self.graphs.run(f"{name}, its end", end)
 
     def _argmax(self, x: HalfNormed, chosen: Tensor, skipped: int = 0) -> None:
         skinny_argmax(x, _head(self.target), self._best, self._indices)
@@ -233,10 +284,10 @@ class CudaDecoder(BlockDecoder):
             self._taken.record()
         if count <= MOST_ROWS:  # an edit: forced rows of a block
             rows = self.block_size if count <= self.block_size else MOST_ROWS
-            self.graphs.run(f"forced {rows}", lambda: self._read_few(self._prompt[:rows], self._count))
+            self._read_few(f"forced {rows}", self._prompt[:rows])
         else:
             rows = next(size for size in CHUNKS if size >= count)
-            self.graphs.run(f"prefill {rows}", lambda: self._read_many(rows))
+            self._read_many(f"prefill {rows}", rows)
         session.commit(tokens)
 
     def _sampled_round(self, session: Session, width: int, choose: Choose) -> Round:
@@ -246,7 +297,7 @@ class CudaDecoder(BlockDecoder):
         order, and then the same seed would not give the same text with and without the draft.
         """
         wide = self._captured_width(width)
-        self.graphs.run(f"hidden {wide}", lambda: self._hidden_rows(wide))
+        self._hidden_rows(wide)
         positions = session.length + torch.arange(MOST_ROWS, device=self._hidden.device)
         chosen = choose(self.target.logits(self._hidden[None]), positions[None] + 1)[:, :width]
         accepted = longest_right_prefix(self._block[None, :width], chosen)
@@ -259,10 +310,6 @@ class CudaDecoder(BlockDecoder):
     def _captured_width(self, width: int) -> int:
         """The narrowest captured width that holds so many rows."""
         return next(w for w in verify_widths(self.block_size) if w >= width)
-
-
-def _addresses(cache: KVCache) -> list[int]:
-    return [t.data_ptr() for pair in zip(cache.keys, cache.values, strict=True) for t in pair]
 
 
 def _head(target: Target) -> Tensor:

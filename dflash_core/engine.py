@@ -18,15 +18,19 @@ import torch
 from dflash_core.block_decoder import BlockDecoder
 from dflash_core.checkpoints.draft import load_draft
 from dflash_core.checkpoints.target import TargetLoading
+from dflash_core.config_values import read_config
+from dflash_core.configs import draft_spec
 from dflash_core.draft import Draft
 from dflash_core.errors import CheckpointError, DFlashError, RequestError
 from dflash_core.generation import Block, Generation, GenerationRequest
 from dflash_core.generic_target import GenericTarget
 from dflash_core.layers.packed_linear import pack_target, precision
 from dflash_core.memory_ladder import LEAST_CONTEXT, Provision, is_out_of_memory, release_memory
+from dflash_core.placement import Place, candidate_devices, free_bytes, shared_out
 from dflash_core.policy import DraftPolicy, clock_for
 from dflash_core.runtime import decoder_for
 from dflash_core.sessions import Session, SessionPool
+from dflash_core.sizes import draft_bytes, kv_bytes
 from dflash_core.target import Target
 from dflash_core.vocabulary import Vocabulary
 
@@ -46,7 +50,9 @@ class EngineOptions:
     """device "auto": CUDA where there is one, else the CPU. dtype "auto": see `serving_dtype`. context: positions of
     one session. sessions: how many documents keep their keys and values, fewer where `memory_limit` (bytes, weights
     and sessions together) does not hold so many; below one session the ladder of `memory_ladder` is taken.
-    rotary_base: overrides the draft's own. dtype "int8" and "int4": the target's weights packed, on a CPU."""
+    rotary_base: overrides the draft's own. dtype "int8" and "int4": the target's weights packed, on a CPU.
+    devices: those that the target's layers are split over, by name; () is as few of this host's GPUs as hold it, where
+    `device` leaves open which."""
 
     device: str = "auto"
     dtype: Precision = "auto"
@@ -54,6 +60,7 @@ class EngineOptions:
     sessions: int = 4
     rotary_base: float | None = None
     memory_limit: int | None = None
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,11 +136,23 @@ class Engine:
         progress: LoadProgress,
         repaired: Repaired,
     ) -> Engine:
-        device = torch.device(
-            ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
-        )
+        devices = candidate_devices(options.device, options.devices)
+        device = devices[0]
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # of this thread, which is the engine's: kernels go to the current one
+        place = None
+        if len(devices) > 1:
+            spec = draft_spec(read_config(draft_path)) if draft_path else None
+            positions = options.context * options.sessions
+            place = shared_out(
+                devices,
+                exactly=bool(options.devices),
+                positions=positions,
+                beside=draft_bytes(spec) + kv_bytes(spec.layers, positions) if spec else 0,
+                free=free_bytes,
+            )
         target = load_in_precision(
-            target_path, options.dtype, device, lambda share: progress(share * 0.8, "target"), repaired
+            target_path, options.dtype, device, lambda share: progress(share * 0.8, "target"), repaired, place
         )
         progress(0.8, "draft")
         draft = None
@@ -252,7 +271,7 @@ class Engine:
         return {
             "target": f"{target.spec.family}, {len(target.spec.layers)} layers{slower}",
             "draft": f"DFlash, {len(draft.spec.layers)} layers, block {draft.spec.block_size}" if draft else None,
-            "device": torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else "cpu",
+            "device": _device_words(target),
             "dtype": precision(target),
             "runtime": self.decoder.runtime,
             "context": self.sessions.context,
@@ -346,13 +365,14 @@ def load_in_precision(
     device: torch.device,
     progress: Callable[[float], None] = lambda share: None,
     repaired: Repaired = lambda error: False,
+    place: Place | None = None,
 ) -> Target:
     """A target in a type, or on a CPU with its linear maps packed; what is not packed then is fp32."""
     packed = dtype in ("int8", "int4")
     if packed and device.type != "cpu":
         raise DFlashError(f"dtype {dtype} is for CPUs; this engine runs on {device.type}")
     kind = torch.float32 if packed else serving_dtype(device) if dtype == "auto" else getattr(torch, dtype)
-    loading = TargetLoading(path, device=device, dtype=kind)
+    loading = TargetLoading(path, device=device, dtype=kind, place=place)
     target = None
     while target is None:
         try:
@@ -364,6 +384,13 @@ def load_in_precision(
         refuse_packing(target, dtype)
         pack_target(target, "int4" if dtype == "int4" else "int8")
     return target
+
+
+def _device_words(target: Target) -> str:
+    if target.device.type != "cuda":
+        return "cpu"
+    name = torch.cuda.get_device_name(target.device)
+    return name if len(target.stages) == 1 else f"{len(target.stages)} x {name}"
 
 
 def refuse_packing(target: Target, dtype: Precision) -> None:

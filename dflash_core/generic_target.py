@@ -57,6 +57,7 @@ class GenericTarget(Target):
         self.model = model
         self.base = model.base_model
         self.spec = _spec(config)
+        self.stages = (range(len(self.spec.layers)),)
         self.blocks = _decoder_layers(self.base, len(self.spec.layers))
         names = inspect.signature(self.base.forward).parameters
         self._cache_name = "cache" if "cache" in names else "past_key_values"

@@ -19,6 +19,9 @@ class Graphs:
 
     def __init__(self, device: torch.device, kept: Sequence[Tensor]) -> None:
         self._cuda = device.type == "cuda"
+        self._device = device
+        # Of its own: the library's is made once, on whichever device captures first.
+        self._stream = torch.cuda.Stream(device) if self._cuda else None
         self._kept = kept
         self._captured: dict[str, Any] = {}
         self._pool = torch.cuda.graph_pool_handle() if self._cuda else None
@@ -28,7 +31,8 @@ class Graphs:
             piece()
             return
         if name not in self._captured:
-            self._captured[name] = self._capture(piece)
+            with torch.cuda.device(self._device):
+                self._captured[name] = self._capture(piece)
         self._captured[name].replay()
 
     def _capture(self, piece: Callable[[], None]) -> Any:
@@ -36,7 +40,7 @@ class Graphs:
         piece()  # compiles what is new, which must not happen under capture
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
             piece()
         for tensor, was in zip(self._kept, before, strict=True):
             tensor.copy_(was)

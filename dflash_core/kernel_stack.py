@@ -6,6 +6,8 @@ same layers is `layers/decoder_layer.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -19,7 +21,7 @@ from dflash_core.kernels.skinny_linear import BlockScales, HalfNormed, column_ti
 from dflash_core.kernels.unpack import unpack_fp8
 from dflash_core.kernels.verification import embed
 from dflash_core.layers.attention import Attention
-from dflash_core.layers.decoder_layer import DecoderLayer, DecoderLayers
+from dflash_core.layers.decoder_layer import DecoderLayer
 from dflash_core.layers.linear import Linear
 from dflash_core.layers.moe import Mixture
 from dflash_core.layers.rms_norm import RMSNorm
@@ -37,17 +39,19 @@ class Stack:
 
     def __init__(
         self,
-        layers: DecoderLayers,
-        last_norm: RMSNorm,
+        layers: Sequence[DecoderLayer],
+        last_norm: Tensor,
         rotary: RotaryEmbedding,
         window_rotary: RotaryEmbedding | None,
         addresses: Tensor,
         capacity: int,
         block_size: int,
-        target: Target,
+        dtype: torch.dtype,
     ) -> None:
+        """layers: some that follow each other, on one device. last_norm: weight of the norm behind them, there too.
+        addresses: [2 * layers] int64, where keys and values of each lie."""
         specs = tuple(layer.spec for layer in layers)
-        device, dtype = target.device, target.dtype
+        device = layers[0].device
         hidden = specs[0].hidden_size
 
         def room(channels: int) -> Tensor:
@@ -58,6 +62,7 @@ class Stack:
         self._window_rotary = (
             rotary_tables(window_rotary, capacity + CHUNKS[-1], device) if window_rotary else self._rotary
         )
+        self.hidden_size = hidden
         self._x, self._scaled = room(hidden), room(hidden)
         self._qkv = room(max(spec.qkv_size for spec in specs))
         self._queries = room(max(spec.q_size for spec in specs))
@@ -71,7 +76,8 @@ class Stack:
         scored = torch.float32 if any(spec.router == "sigmoid" for spec in mixtures) else dtype
         self._logits = torch.zeros(CHUNKS[-1], experts, dtype=scored, device=device)
         # Where a weight in FP8 is unpacked for the library's products.
-        stored = [m.weight.numel() for m in layers.modules() if isinstance(m, Fp8Linear)]
+        modules = [module for layer in layers for module in layer.modules()]
+        stored = [m.weight.numel() for m in modules if isinstance(m, Fp8Linear)]
         self._unpacked = torch.zeros(max(stored, default=0), dtype=dtype, device=device)
         self._expert_gated = room(max((spec.experts_per_row * spec.intermediate_size for spec in mixtures), default=0))
         self._parts = room(pairs * hidden)
@@ -82,8 +88,9 @@ class Stack:
         self._block_size = block_size
         self._scratch = Scratch.for_layers(specs, MOST_ROWS, capacity, device)
         # The norm that follows each layer: the next one's first, in the end the model's own.
-        self._first_norm = next(iter(layers)).input_layernorm.weight
-        self._following = [*[layer.input_layernorm.weight for layer in layers][1:], last_norm.weight]
+        self._first_norm = layers[0].input_layernorm.weight
+        self._following = [*[layer.input_layernorm.weight for layer in layers[1:]], last_norm]
+        self._first = layers[0].index
 
     def rotary(self, spec: LayerSpec) -> tuple[Tensor, Tensor]:
         """Tables of cos and sin for a layer's queries and keys."""
@@ -96,6 +103,18 @@ class Stack:
         """The first rows after the norm that follows what was run last."""
         return HalfNormed(self._scaled[:count], self._squares, self._eps)
 
+    @property
+    def residual(self) -> tuple[Tensor, ...]:
+        """What a pass begins with and changes."""
+        return self._x, self._scaled, self._squares
+
+    def receive(self, before: Stack, rows: int) -> None:
+        """Takes the residual stream over from a stack that may lie on another device; streams put it in order."""
+        self._x[:rows].copy_(before._x[:rows], non_blocking=True)
+        if rows <= MOST_ROWS:  # a chunk is normed anew
+            self._scaled[:rows].copy_(before._scaled[:rows], non_blocking=True)
+            self._squares.copy_(before._squares, non_blocking=True)
+
     def embed(self, tokens: Tensor, table: Tensor, mask_embedding: Tensor | None = None) -> None:
         rows = tokens.shape[0]
         after = self.normed(rows)
@@ -106,18 +125,19 @@ class Stack:
     def few(self, layer: DecoderLayer, rows: int, state: Tensor, count: Tensor, tap: Tensor | None = None) -> None:
         """At most MOST_ROWS rows through one layer, in place."""
         spec, attention, x, normed = layer.spec, layer.self_attn, self.rows(rows), self.normed(rows)
+        number = layer.index - self._first
         qkv, queries, seen = self._heads(spec, rows)
         skinny_linear(
             normed, attention.qkv_proj.weight, qkv, bias=attention.qkv_proj.bias, scales=_scales(attention.qkv_proj)
         )
-        place_heads(qkv, queries, spec, _norms(attention), self.rotary(spec), self.addresses, layer.index, state, count)
+        place_heads(qkv, queries, spec, _norms(attention), self.rotary(spec), self.addresses, number, state, count)
         block_attention(
             queries,
             seen,
             spec,
             attention.sinks,
             self.addresses,
-            layer.index,
+            number,
             state,
             count,
             self._scratch,
@@ -127,7 +147,7 @@ class Stack:
         after_attention = (layer.post_attention_layernorm.weight, normed)
         output = attention.o_proj
         skinny_linear(seen, output.weight, x, residual=x, followed_by=after_attention, scales=_scales(output))
-        after_mlp = (self._following[layer.index], normed)
+        after_mlp = (self._following[number], normed)
         if isinstance(layer.mlp, Mixture):
             self._mix(layer.mlp, x, normed, count, tap, after_mlp)
             return
@@ -139,6 +159,7 @@ class Stack:
     def many(self, layer: DecoderLayer, rows: int, state: Tensor, count: Tensor) -> None:
         """A chunk of a prompt through one layer, in place: products by the library, the rest by kernels."""
         spec, attention, x, normed = layer.spec, layer.self_attn, self.rows(rows), self._scaled[:rows]
+        number = layer.index - self._first
         qkv, queries, seen = self._heads(spec, rows)
         gate_up, gated = (
             _part(self._gate_up, rows, 2 * spec.intermediate_size),
@@ -149,8 +170,8 @@ class Stack:
         if attention.qkv_proj.bias is not None:
             qkv += attention.qkv_proj.bias
         norms = _norms(attention)
-        place_heads(qkv, queries, spec, norms, self.rotary(spec), self.addresses, layer.index, state, count)
-        chunk_attention(queries, seen, spec, attention.sinks, self.addresses, layer.index, state, count)
+        place_heads(qkv, queries, spec, norms, self.rotary(spec), self.addresses, number, state, count)
+        chunk_attention(queries, seen, spec, attention.sinks, self.addresses, number, state, count)
         x.addmm_(seen, self._plain(attention.o_proj).T)
         rms_norm(x, layer.post_attention_layernorm.weight, normed, spec.rms_norm_eps)
         if isinstance(layer.mlp, Mixture):
@@ -250,9 +271,10 @@ class ContextWriter:
 
 def rotary_tables(rotary: RotaryEmbedding, positions: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """cos and sin of every position, fp32 [positions, dim / 2] each: both halves of a head turn by the same angles."""
-    cos, sin = rotary(torch.arange(positions, device=device)[None])
+    # Where the frequencies are, so that all devices have the same tables.
+    cos, sin = rotary(torch.arange(positions, device=rotary.inverse_frequencies.device)[None])
     half = cos.shape[-1] // 2
-    return cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
+    return cos[0, :, :half].contiguous().to(device), sin[0, :, :half].contiguous().to(device)
 
 
 def _norms(attention: Attention) -> tuple[Tensor, Tensor] | None:

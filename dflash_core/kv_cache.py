@@ -27,18 +27,26 @@ class KVCache:
     """Keys [N, capacity, kv_heads, head_dim] and values [N, capacity, kv_heads, value_dim] of every layer."""
 
     def __init__(
-        self, layers: Sequence[LayerSpec], batch: int, capacity: int, device: torch.device, dtype: torch.dtype
+        self,
+        layers: Sequence[LayerSpec],
+        batch: int,
+        capacity: int,
+        devices: torch.device | Sequence[torch.device],
+        dtype: torch.dtype,
     ) -> None:
+        """devices: one for all layers, or each layer's own."""
         # Zeros, not empty: a key that no query sees still takes part in the product, where NaN would survive the mask.
         self.capacity = capacity_for(capacity)
         self.specs = tuple(layers)
 
-        def room(spec: LayerSpec, channels: int) -> Tensor:
+        places = [devices] * len(self.specs) if isinstance(devices, torch.device) else devices
+
+        def room(spec: LayerSpec, channels: int, device: torch.device) -> Tensor:
             return torch.zeros(batch, self.capacity, spec.num_kv_heads, channels, device=device, dtype=dtype)
 
-        self.keys = [room(spec, spec.head_dim) for spec in layers]
-        self.values = [room(spec, spec.value_dim) for spec in layers]
-        self.batch_rows = torch.arange(batch, device=device)[:, None]
+        self.keys = [room(spec, spec.head_dim, place) for spec, place in zip(layers, places, strict=True)]
+        self.values = [room(spec, spec.value_dim, place) for spec, place in zip(layers, places, strict=True)]
+        self._batch_rows = {place: torch.arange(batch, device=place)[:, None] for place in places}
 
     @property
     def nbytes(self) -> int:
@@ -46,8 +54,9 @@ class KVCache:
 
     def write(self, layer: int, positions: Tensor, k: Tensor, v: Tensor) -> None:
         """positions: [N, T]; k: [N, T, kv_heads, head_dim]; v: [N, T, kv_heads, value_dim]."""
-        self.keys[layer][self.batch_rows, positions] = k
-        self.values[layer][self.batch_rows, positions] = v
+        rows = self._batch_rows[k.device]
+        self.keys[layer][rows, positions] = k
+        self.values[layer][rows, positions] = v
 
     def read(self, layer: int, live: int) -> tuple[Tensor, Tensor]:
         """Keys and values of the first `live` positions, [N, live, kv_heads, ...] each (views)."""
@@ -75,20 +84,21 @@ class CachedAttention:
         self.positions = positions
         self._lacking = max(0, least_rows - positions.shape[1])
         self.live = min(-(-end // _BUCKET) * _BUCKET, cache.capacity)
-        self._masks: dict[tuple[bool, int | None, int], Tensor] = {}
+        self._masks: dict[tuple[bool, int | None, int, torch.device], Tensor] = {}
 
     def __call__(self, layer: int, spec: LayerSpec, sinks: Tensor | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        self.cache.write(layer, self.positions, k, v)
+        self.cache.write(layer, self.positions.to(q.device), k, v)
         keys, values = self.cache.read(layer, self.live)
-        mask = self._mask(spec, q.dtype)
+        mask = self._mask(spec, q.dtype, q.device)
         if not self._lacking:
             return masked_attention(q, keys, values, mask, sinks)
         q = torch.cat([q, q[:, -1:].expand(-1, self._lacking, -1, -1)], dim=1)
         return masked_attention(q, keys, values, mask, sinks)[:, : -self._lacking]
 
-    def _mask(self, spec: LayerSpec, dtype: torch.dtype) -> Tensor:
+    def _mask(self, spec: LayerSpec, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Made once a pass for all layers alike: it costs a tenth of a layer's attention of few rows."""
-        causal, window, group = kind = (spec.causal, spec.window, spec.num_heads // spec.num_kv_heads)
+        causal, window, group = spec.causal, spec.window, spec.num_heads // spec.num_kv_heads
+        kind = (causal, window, group, device)
         if kind not in self._masks:
             queries = self.positions[:, :, None]
             if self._lacking:
@@ -97,5 +107,5 @@ class CachedAttention:
             mask = keys <= (queries if causal else queries[:, -1:].expand_as(queries))  # [N, T, live]
             if window is not None:
                 mask &= (queries - keys).abs() < window
-            self._masks[kind] = folded_mask(mask, group, dtype)
+            self._masks[kind] = folded_mask(mask, group, dtype).to(device)
         return self._masks[kind]

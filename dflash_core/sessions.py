@@ -36,7 +36,7 @@ class Session:
         self.target_cache: Any = (
             target.new_cache(room)
             if isinstance(target, GenericTarget)
-            else KVCache(target.spec.layers, 1, room, target.device, target.dtype)
+            else KVCache(target.spec.layers, 1, room, [layer.device for layer in target.layers], target.dtype)
         )
         # Packed products round activations: unlike in fp32, what differs in a last bit would differ in the text.
         self._least_rows = draft.spec.block_size if draft and is_packed(target) else 1

@@ -27,6 +27,8 @@ class Target(nn.Module):
         self.lm_head = None if spec.tied_embeddings else Linear(spec.hidden_size, spec.vocab_size)
         self.rotary = RotaryEmbedding(spec.rotary)
         self.window_rotary = RotaryEmbedding(spec.window_rotary) if spec.window_rotary else None
+        self.stages: tuple[range, ...] = (range(len(spec.layers)),)
+        """Which layers lie on one device after the other; embedding, norm and head are with the first."""
 
     @property
     def device(self) -> torch.device:
@@ -55,11 +57,12 @@ class Target(nn.Module):
         x = self.embed(tokens)
         outputs: dict[int, Tensor] = {}
         for layer in self.layers:
-            x = layer(x, window_rotary if layer.spec.window else rotary, attend)
+            cos, sin = window_rotary if layer.spec.window else rotary
+            x = layer(x.to(layer.device), (cos.to(layer.device), sin.to(layer.device)), attend)
             if layer.index in tapped:
-                outputs[layer.index] = x
+                outputs[layer.index] = x.to(self.device)
         features = torch.cat([outputs[i] for i in tapped], dim=-1) if tapped else None
-        return self.norm(x), features
+        return self.norm(x.to(self.device)), features
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden: [N, T, hidden] after the final norm (a target's own or its draft's) -> [N, T, vocab]."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from dflash_core.draft import Draft
 from dflash_core.layers.decoder_layer import DecoderLayer
 from dflash_core.layers.moe import Mixture
 from dflash_core.memory_ladder import release_memory
+from dflash_core.placement import bytes_by_parameter, free_bytes, shared_out
 from dflash_core.policy import verify_widths
 from dflash_core.published import PUBLISHED, Form
 from dflash_core.sessions import Session
@@ -60,11 +61,13 @@ def _llama_like(hidden: int, ffn: int, heads: int, kv_heads: int, head_dim: int,
 
 
 def _some_layers(name: str, taken: range) -> Geometry:
-    """Some layers of a published pair, which its draft taps as evenly as it taps the whole."""
+    """Some layers of a published pair, of which its draft taps the last ones; the whole is tapped as published."""
     published = PUBLISHED[name]
     target, draft = target_spec(published.target), draft_spec(published.draft or {})
     some = replace(target, layers=target.layers[taken.start : taken.stop])
-    tapped = tuple(range(len(some.layers) - len(draft.target_layer_ids), len(some.layers)))
+    tapped = draft.target_layer_ids
+    if len(some.layers) < len(target.layers):
+        tapped = tuple(range(len(some.layers) - len(tapped), len(some.layers)))
     over = replace(draft, target_layer_ids=tapped, num_target_layers=len(some.layers))
     return Geometry(
         len(taken), some.layers[0], some.vocab_size, False, some.rotary.base, pair=(some, over), form=published.form
@@ -94,21 +97,27 @@ GEOMETRIES: dict[str, Geometry] = {
     "embedded": Geometry(30, _llama_like(576, 1536, 9, 3, 64), 49152, True, 1e5),
     # All of a MiMo is more than a device holds: five window layers and the global one behind them, every one a mixture.
     "mimo-v2.5-layers": _some_layers("mimo-v2.5", range(6, 12)),
+    "mimo-v2.5": _some_layers("mimo-v2.5", range(48)),
+    "mimo-v2.6-flash": _some_layers("mimo-v2.6-flash", range(48)),
     "mimo-v2.6-flash-layers": _some_layers("mimo-v2.6-flash", range(6, 12)),
 }
 
 
 def random_pair(
-    geometry: Geometry, block_size: int, context: int, device: torch.device, dtype: torch.dtype
+    geometry: Geometry,
+    block_size: int,
+    context: int,
+    devices: torch.device | Sequence[torch.device],
+    dtype: torch.dtype,
 ) -> tuple[Target, Draft]:
-    """A target and a draft of these shapes with small random weights."""
+    """A target and a draft of these shapes with small random weights, its layers split over the devices."""
     positions = context + 64
     if geometry.pair:
         with torch.device("meta"):
             target = Target(replace(geometry.pair[0], max_positions=positions))
             draft = Draft(replace(geometry.pair[1], block_size=block_size))
         store_in_form(target, geometry.form)
-        return _filled(target, device, dtype), _filled(draft, device, dtype)
+        return _filled_pair(target, draft, devices, dtype, context)
     rotary = RotarySpec(dim=geometry.layer.head_dim, base=geometry.rotary_base)
     plain_target = TargetSpec(
         family="random",
@@ -133,14 +142,29 @@ def random_pair(
     )
     with torch.device("meta"):
         target, draft = Target(plain_target), Draft(plain_draft)
-    return _filled(target, device, dtype), _filled(draft, device, dtype)
+    return _filled_pair(target, draft, devices, dtype, context)
 
 
-def _filled(module: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    generator = torch.Generator(device).manual_seed(0)
+def _filled_pair(
+    target: Target, draft: Draft, devices: torch.device | Sequence[torch.device], dtype: torch.dtype, context: int
+) -> tuple[Target, Draft]:
+    several = [devices] if isinstance(devices, torch.device) else devices
+    beside = sum(bytes_by_parameter(draft, dtype).values())
+    place = shared_out(several, exactly=True, positions=context, beside=beside, free=free_bytes)
+    placement = place(target, dtype)
+    target.stages = placement.stages
+    return _filled(target, placement.device_of, dtype), _filled(draft, lambda name: placement.devices[0], dtype)
+
+
+def _filled(module: Any, device_of: Callable[[str], torch.device], dtype: torch.dtype) -> Any:
+    generators: dict[torch.device, torch.Generator] = {}
     wide = {f"{path}.{leaf}" for path, part in module.named_modules() for leaf in getattr(part, "wide", ())}
     for name, parameter in list(module.named_parameters()):
         owner, _, leaf = name.rpartition(".")
+        device = device_of(name)
+        if device not in generators:
+            generators[device] = torch.Generator(device).manual_seed(len(generators))
+        generator = generators[device]
         if parameter.dtype in STORED_TYPES or leaf.endswith("scales"):
             values = random_stored(leaf, parameter, device, generator)
         else:
@@ -151,7 +175,7 @@ def _filled(module: Any, device: torch.device, dtype: torch.dtype) -> Any:
                 values += 1.0
         setattr(module.get_submodule(owner), leaf, nn.Parameter(values, requires_grad=False))
     for rotary in (m for m in module.modules() if hasattr(m, "inverse_frequencies")):
-        rotary.to(device)
+        rotary.to(device_of("norm.weight"))
     return module
 
 
@@ -173,22 +197,31 @@ class VariedDraft(CudaDecoder):
 
 def measure(
     geometry: Geometry, *, context: int = 1024, blocks: Sequence[int] = (8,), prompts: Sequence[int] = (1024, 4096),
-    dtype: torch.dtype = torch.bfloat16, repeats: int = 50, skewed: bool = False, device: str = "cuda",
+    dtype: torch.dtype = torch.bfloat16, repeats: int = 50, skewed: bool = False, devices: Sequence[str] = ("cuda:0",),
 ) -> dict[str, Any]:  # fmt: skip
     """Costs at `context` positions for every block size, in milliseconds; keys as `bench engine --json` has them.
 
     Besides: a cold prompt of each length of `prompts` to its first block, a one-token edit at its end, and memory.
     skewed: mixtures with a bias on the choice favour a few experts, as trained routers do for the rows of one text.
-    device: on another than CUDA the kernels run in Triton's interpreter, which says nothing of costs.
+    devices: those that the target's layers are split over, which run one after the other, so the floor is the bytes of
+    all of them over the bandwidth of one. On the CPU the kernels run in Triton's interpreter, which tells no costs.
     """
-    where = torch.device(device)
+    places = [torch.device(name) for name in devices]
+    where = places[0]
+    if where.type == "cuda":
+        torch.cuda.set_device(where)
     read = read_bandwidth(where)
     matmul = matmul_rate(where, dtype)
+    release_memory()  # or what these took would count as taken where layers are shared out
     longest = max(context, *prompts) + 256
     runs: list[dict[str, Any]] = []
     more: dict[str, Any] = {}
     for block in blocks:
-        target, draft = random_pair(geometry, block, longest, where, dtype)
+        started = time.perf_counter()
+        target, draft = random_pair(geometry, block, longest, places, dtype)
+        for place in places:
+            _finish(place)
+        weights_s = time.perf_counter() - started
         if skewed:
             skew(target)
         started = time.perf_counter()
@@ -204,7 +237,11 @@ def measure(
                 "first_block": [_first_block(decoder, session, tokens, matmul, repeats) for tokens in prompts],
                 "edits": [_edit(decoder, session, tokens, block, repeats) for tokens in prompts],
                 "memory": _memory(decoder, session),
-                "prepare_s": prepare_s,
+                "start": {"weights_s": weights_s, "prepare_s": prepare_s},
+                "stages": [
+                    {"device": name, "layers": [stage.start, stage.stop - 1]}
+                    for name, stage in zip(devices, target.stages, strict=True)
+                ],
             }
         del decoder, session, target, draft
         release_memory()
@@ -224,14 +261,20 @@ def measure(
     }
 
 
-def _memory(decoder: CudaDecoder, session: Session) -> dict[str, float]:
-    """What the device held at most, beside what weights and one session's keys and values take."""
+def _memory(decoder: CudaDecoder, session: Session) -> dict[str, Any]:
+    """What the devices held at most, beside what weights and one session's keys and values take."""
     if decoder.target.device.type != "cuda":
         return {}
     assert decoder.draft is not None
     weights = sum(p.nbytes for module in (decoder.target, decoder.draft) for p in module.parameters())
-    peak = torch.cuda.max_memory_allocated(decoder.target.device)
-    return {"peak_gb": peak / 1e9, "peak_over_weights_and_kv": peak / (weights + session.nbytes)}
+    devices = {layer.device for layer in decoder.target.layers}
+    peaks = {str(device): torch.cuda.max_memory_allocated(device) for device in devices}
+    peak = sum(peaks.values())
+    return {
+        "peak_gb": peak / 1e9,
+        "peak_gb_by_device": {name: size / 1e9 for name, size in peaks.items()},
+        "peak_over_weights_and_kv": peak / (weights + session.nbytes),
+    }
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
@@ -322,7 +365,7 @@ def _first_block(decoder: CudaDecoder, session: Session, tokens: int, matmul: fl
         session.rewind(0)
         started = time.perf_counter()
         decoder.prefill(session, prompt[:-1])
-        _finish(decoder)
+        _finish(decoder.target.device)
         prefills.append((time.perf_counter() - started) * 1000)
         decoder.round(session, prompt[-1], decoder.block_size)
         firsts.append((time.perf_counter() - started) * 1000)
@@ -336,10 +379,10 @@ def _first_block(decoder: CudaDecoder, session: Session, tokens: int, matmul: fl
     }
 
 
-def _finish(decoder: CudaDecoder) -> None:
+def _finish(device: torch.device) -> None:
     """Waits for what the device was given to do."""
-    if decoder.target.device.type == "cuda":
-        torch.cuda.synchronize(decoder.target.device)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _multiplied(layer: DecoderLayer) -> float:
@@ -360,7 +403,7 @@ def _edit(decoder: CudaDecoder, session: Session, context: int, block: int, repe
         decoder.prefill(session, _text(decoder, context - 1))
         decoder.round(session, 1, block)
         session.rewind(context - 2)
-        _finish(decoder)  # a key stroke comes later than the draft that the last round launched ahead
+        _finish(decoder.target.device)  # a key stroke comes later than the draft that the last round launched ahead
         started = time.perf_counter()
         decoder.prefill(session, [7])
         decoder.round(session, 8, block)

@@ -25,7 +25,7 @@ def load_module(
     module: nn.Module,
     tensors: TensorFolder,
     *,
-    device: torch.device,
+    device: torch.device | Callable[[str], torch.device],
     dtype: torch.dtype,
     pieces: Pieces | None = None,
     skip: frozenset[str] = frozenset(),
@@ -34,6 +34,7 @@ def load_module(
 ) -> None:
     """Gives every parameter its tensor, joined from published pieces, checked and cast.
 
+    device: of all parameters, or by their names: each goes straight to its own.
     Parameters that a submodule lists as `wide` stay fp32; what is stored as FP8 or MXFP4 stays so. skip: parameters
     the caller fills himself. ignored: published names that are knowingly left unread; any other unread tensor is an
     error, because it means the module computes something else than the checkpoint's model.
@@ -55,7 +56,8 @@ def load_module(
             kept = parameter.dtype in _STORED
             kind = parameter.dtype if kept else torch.float32 if name in wide else dtype
             owner, _, leaf = name.rpartition(".")
-            loaded = _joined(tensors, parameter, plan[name], device, kind)
+            place = device if isinstance(device, torch.device) else device(name)
+            loaded = _joined(tensors, parameter, plan[name], place, kind)
             setattr(module.get_submodule(owner), leaf, nn.Parameter(loaded, requires_grad=False))
         done += parameter.numel()
     progress(1.0)

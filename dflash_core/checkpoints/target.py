@@ -18,6 +18,7 @@ from dflash_core.checkpoints.reading import Progress, TensorFolder
 from dflash_core.config_values import read_config, whole
 from dflash_core.configs import target_spec
 from dflash_core.errors import UnsupportedModelError
+from dflash_core.placement import Place, Placement, on_one
 from dflash_core.specs import TargetSpec
 from dflash_core.target import Target
 
@@ -36,10 +37,13 @@ def load_target(
 class TargetLoading:
     """A target on its way from disk. `run` may fail at a tensor; run again, it goes on with that tensor."""
 
-    def __init__(self, folder: Path, *, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, folder: Path, *, device: torch.device, dtype: torch.dtype, place: Place | None = None) -> None:
+        """place: where its layers go, if not all to `device`."""
         self.folder = folder
         self._device, self._dtype = device, dtype
+        self._place = place or on_one(device)
         self._begun: tuple[dict[str, Any], Target] | None = None
+        self._placement: Placement | None = None
 
     def run(self, progress: Progress = lambda share: None) -> Target:
         """Raises CheckpointError with one line that names file and tensor; what was read by then is kept."""
@@ -54,20 +58,24 @@ class TargetLoading:
         if self._begun is None or self._begun[0] != config:  # of another model nothing can be kept
             with torch.device("meta"):
                 self._begun = (config, Target(spec))
+            self._placement = None
         target = self._begun[1]
         pieces = store_as_published(target, tensors, config, _fused_shards(config, tensors))
+        # Once: of a load that goes on, some of the memory is taken by itself.
+        self._placement = placement = self._placement or self._place(target, self._dtype)
+        target.stages = placement.stages
         load_module(
             target,
             tensors,
-            device=self._device,
+            device=placement.device_of,
             dtype=self._dtype,
             pieces=pieces,
             ignored=lambda name: _is_left_unread(name, spec),
             progress=progress,
         )
-        target.rotary.to(self._device)
+        target.rotary.to(placement.devices[0])
         if target.window_rotary:
-            target.window_rotary.to(self._device)
+            target.window_rotary.to(placement.devices[0])
         return target.eval().requires_grad_(False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from dflash_core.layers.attention import Attend, Attention
@@ -25,6 +26,10 @@ class DecoderLayer(nn.Module):
         self.mlp = (
             Mixture(spec.hidden_size, spec.mixture) if spec.mixture else MLP(spec.hidden_size, spec.intermediate_size)
         )
+
+    @property
+    def device(self) -> torch.device:
+        return self.input_layernorm.weight.device
 
     def forward(self, x: Tensor, rotary: Rotary, attend: Attend) -> Tensor:
         """x: [N, T, hidden] -> [N, T, hidden], the residual stream after this layer."""

@@ -24,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --geometry of a MiMo: whether a block's rows pick any experts, or mostly the same few",
     )
     parser.add_argument(
+        "--devices", type=_positive, default=1, metavar="N", help="with --geometry: GPUs that layers are split over"
+    )
+    parser.add_argument(
         "--start-from", type=Path, metavar="FOLDER", help="with --geometry: write the weights there and time two starts"
     )
     parser.add_argument("--context", type=_positive, default=512, metavar="N", help="prompt tokens (default: 512)")
@@ -154,8 +157,13 @@ def _geometry(args: argparse.Namespace) -> dict[str, Any]:
     blocks = tuple(block for block in args.blocks if block)
     wanted = geometry.GEOMETRIES[args.geometry]
     if wanted.pair and args.start_from:
-        raise DflashError(f"--start-from writes whole models; {args.geometry} is some layers of one")
-    found = geometry.measure(wanted, context=args.context, blocks=blocks, skewed=args.routing == "skewed")
+        raise DflashError(f"--start-from writes whole models; {args.geometry} is MiMo's or some layers of one")
+    if torch.cuda.device_count() < args.devices:
+        raise DflashError(f"--devices {args.devices}: torch finds {torch.cuda.device_count()} GPUs")
+    devices = [f"cuda:{index}" for index in range(args.devices)]
+    found = geometry.measure(
+        wanted, context=args.context, blocks=blocks, skewed=args.routing == "skewed", devices=devices
+    )
     if args.start_from:
         from dflash_core.benchmarks.start import measure_start
 

@@ -146,3 +146,56 @@ def test_a_mimo_in_bf16_gives_the_same_text_at_every_width_bit_for_bit(form: str
         off = generate(engine, prompt, 48, draft="off")
         for block_size in (2, 4, 8):
             assert generate(engine, prompt, 48, draft="on", block_size=block_size) == off
+
+
+PAIRS = [("cuda:0", "cuda:0"), ("cuda:0", "cuda:1"), ("cuda:1", "cuda:0")]
+"""Two stages on one device take the steps that they take on two: graphs and buffers of their own, copies between."""
+
+
+@pytest.mark.parametrize("devices", PAIRS, ids=" ".join)
+@pytest.mark.parametrize("form", MIMO)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_layers_split_over_two_devices_give_the_text_of_one_bit_for_bit(
+    dtype: Any, form: str, devices: tuple[str, ...], tmp_path: Path
+) -> None:
+    if any(int(name[-1]) >= torch.cuda.device_count() for name in devices):
+        pytest.skip("needs two CUDA devices")
+    stored, _ = tiny_mimo.published(tiny_mimo.tensors(), **MIMO[form])
+    target = tiny_mimo.write_published(tmp_path / "target", stored, **tiny_mimo.V2_5)
+    draft = tiny.write_draft(tmp_path / "draft", tiny_mimo.draft_config(), mask=True)
+    engines = [
+        Engine.load(target, draft, tiny.token_bytes(), EngineOptions(dtype=dtype, context=256, devices=places))
+        for places in (("cuda:0",), devices)
+    ]
+    assert [len(engine._target.stages) for engine in engines] == [1, 2]
+    assert all(engine.describe()["runtime"] == "captured graphs" for engine in engines)
+    for prompt in prompts(3):
+        for options in ({"draft": "on"}, {"draft": "off"}, {"draft": "on", "temperature": 0.8, "seed": 5}):
+            found = []
+            for engine, first in zip(engines, ("cuda:0", devices[0]), strict=True):
+                torch.cuda.set_device(first)  # as the thread of each engine does
+                generation = engine.submit(GenerationRequest(prompt=prompt, max_tokens=48, **options))
+                tokens = run(engine, generation)
+                found.append((tokens, generation.stats.rounds, generation.stats.accepted))
+            assert found[0] == found[1]
+
+
+def test_sessions_of_two_stages_are_given_up_and_cancelled_together(tmp_path: Path) -> None:
+    stored, _ = tiny_mimo.published(tiny_mimo.tensors(), **MIMO["FP8"])
+    target = tiny_mimo.write_published(tmp_path / "target", stored, **tiny_mimo.V2_5)
+    draft = tiny.write_draft(tmp_path / "draft", tiny_mimo.draft_config(), mask=True)
+    devices = ("cuda:0", f"cuda:{torch.cuda.device_count() - 1}")
+    options = EngineOptions(dtype="float32", context=256, devices=devices)
+    engine = Engine.load(target, draft, tiny.token_bytes(), options)
+    prompt = prompts(1)[0]
+    expected = generate(engine, prompt, 40)
+    for units in range(6):
+        generation = engine.submit(GenerationRequest(prompt=prompt, max_tokens=100, session="s", draft="on"))
+        for _ in range(units):
+            engine.step()
+        generation.cancel()
+        engine.step()
+        assert generation.finish == "cancelled"
+        assert generate(engine, prompt, 40, session="s", draft="on") == expected
+    engine._hold(engine._held.smaller())
+    assert engine.describe()["sessions"] == 1 and generate(engine, prompt, 40) == expected
