@@ -16,19 +16,21 @@ _MXFP4 = 0.5 + 1.0 / 32
 
 def target_bytes(spec: TargetSpec, form: Form) -> int:
     """Weights of a target in a form: embedding, layers, norms, head."""
+    total = spec.vocab_size * spec.hidden_size * _BF16 * (1 if spec.tied_embeddings else 2) + spec.hidden_size * _BF16
+    return round(total + sum(layer_bytes(layer, form) for layer in spec.layers))
+
+
+def layer_bytes(layer: LayerSpec, form: Form) -> float:
+    """Weights of one layer in a form."""
     projection = _BF16 if form == "plain" else _FP8
     expert = {"plain": _BF16, "fp8": _FP8, "mxfp4": _MXFP4}[form]
-    total = spec.vocab_size * spec.hidden_size * _BF16 * (1 if spec.tied_embeddings else 2) + spec.hidden_size * _BF16
-    for layer in spec.layers:
-        total += _attention(layer, projection)
-        mixture = layer.mixture
-        if mixture is None:
-            total += 3 * layer.hidden_size * layer.intermediate_size * projection
-        else:
-            router = 4.0 if mixture.router == "sigmoid" else _BF16
-            total += mixture.num_experts * 3 * layer.hidden_size * mixture.intermediate_size * expert
-            total += mixture.num_experts * (layer.hidden_size + (mixture.router == "sigmoid")) * router
-    return round(total)
+    total = _attention(layer, projection)
+    mixture = layer.mixture
+    if mixture is None:
+        return total + 3 * layer.hidden_size * layer.intermediate_size * projection
+    router = 4.0 if mixture.router == "sigmoid" else _BF16
+    total += mixture.num_experts * 3 * layer.hidden_size * mixture.intermediate_size * expert
+    return total + mixture.num_experts * (layer.hidden_size + (mixture.router == "sigmoid")) * router
 
 
 def draft_bytes(spec: DraftSpec) -> int:

@@ -36,6 +36,12 @@ def test_a_profile_fits_or_does_not_before_its_weights_are_here(private_dirs: Pa
     assert small.fits is True and large.fits is False
     assert small.footprint is not None and 16e9 < small.footprint.total < 17e9
     assert check_profile(load_profile("mimo-7b"), Device()).fits is None  # there is no GPU to fit on
+    flash, two = load_profile("mimo-v2.6-flash-resident"), Device(cuda=[H200, H200])
+    assert check_profile(flash, one).fits is False
+    assert (check_profile(flash, two).fits, check_profile(flash, two).gpus) == (True, 2)
+    assert check_profile(load_profile("mimo-v2.5-resident"), two).fits is False
+    assert check_profile(load_profile("mimo-v2.5-resident"), Device(cuda=[H200] * 4)).gpus == 3
+    assert check_profile(load_profile("mimo-7b"), two).gpus == 1  # no more than it needs
     assert "no public draft exists; dflash-lsp train draft" in small.note
     assert not small.can_run and small.reason.startswith("its target is not at")
 
@@ -71,3 +77,14 @@ def test_a_draft_of_another_target_is_refused_by_doctor_and_at_load(
 
     with pytest.raises(EngineError, match="hidden size 32"):
         _compare(load_profile(profile))
+
+
+def test_a_profile_may_name_the_gpus_that_its_layers_are_split_over(private_dirs: Path, tmp_path: Path) -> None:
+    shipped = load_profile("mimo-v2.6-flash-resident").file.read_text(encoding="utf-8")
+    for written, devices in (("2", (0, 1)), ("[3, 1]", (3, 1))):
+        file = tmp_path / "own.toml"
+        file.write_text(shipped.replace("\n[engine]\n", f"\n[engine]\ndevices = {written}\n"), encoding="utf-8")
+        profile = load_profile(str(file))
+        assert profile.engine.devices == devices
+        assert check_profile(profile, Device(cuda=[H200] * 4)).gpus == 2
+        assert check_profile(profile, Device(cuda=[H200])).fits is False

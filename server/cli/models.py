@@ -84,5 +84,6 @@ def _memory(check: Readiness) -> str:
     """How much memory a profile takes and whether this machine has it."""
     if check.footprint is None:
         return "-"
-    words = {True: "fits", False: "too large", None: "no such device"}[check.fits]
+    on = f"fits on {check.gpus} GPUs" if check.gpus > 1 else "fits"
+    words = {True: on, False: "too large", None: "no such device"}[check.fits]
     return f"{check.footprint.total / 1e9:.1f} GB, {words}"

@@ -5,6 +5,7 @@ Sizes come from the checkpoints where they are at hand, else from those of the p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from dflash_core.config_values import read_config
 from dflash_core.configs import draft_spec, target_spec
 from dflash_core.errors import DFlashError
 from dflash_core.published import PUBLISHED, Published
-from dflash_core.sizes import draft_bytes, kv_bytes, target_bytes
+from dflash_core.sharing import RESERVED, share_out
+from dflash_core.sizes import draft_bytes, kv_bytes, layer_bytes, target_bytes
 from dflash_core.specs import DraftSpec, TargetSpec
 from server.profiles.settings import ModelSource, Profile
 
@@ -22,18 +24,33 @@ BESIDE_WEIGHTS = 700_000_000
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes. kv: keys and values of one session of `context` tokens, the draft's included. beside: an estimate."""
+    """Bytes. kv: keys and values of one session of `context` tokens, the draft's included. beside: an estimate.
+
+    layers: of the target and kv, what each layer takes; the rest must lie on the first of several devices.
+    """
 
     target: int
     draft: int
     kv: int
     context: int
     beside: int = BESIDE_WEIGHTS
+    layers: tuple[int, ...] = ()
 
     @property
     def total(self) -> int:
         """All of it."""
         return self.target + self.draft + self.kv + self.beside
+
+    def devices_needed(self, memory: Sequence[int]) -> int | None:
+        """How many of these devices, by the memory of each, hold it; None where all of them do not."""
+        if self.total <= memory[0]:
+            return 1
+        first = self.total - self.beside - sum(self.layers)
+        for count in range(2, min(len(memory), len(self.layers)) + 1):
+            room = [max(size - RESERVED, 1) for size in memory[:count]]
+            if share_out(self.layers, first, room)[1] <= 1:
+                return count
+        return None
 
     def words(self) -> str:
         """The sum, for a person, in GB."""
@@ -60,7 +77,13 @@ def footprint_of(profile: Profile) -> Footprint | None:
     if draft:
         kv += kv_bytes(draft[0].layers, context, bytes_a_value)
     widened = bytes_a_value // 2  # checkpoints are bf16, or in a form that stays
-    return Footprint(target[1] * widened, draft[1] * widened if draft else 0, kv, context)
+    form = published.form if published else "plain"
+    weights = [layer_bytes(layer, form) * widened for layer in target[0].layers]
+    layers = tuple(
+        round(size) + kv_bytes([layer], context, bytes_a_value)
+        for size, layer in zip(weights, target[0].layers, strict=True)
+    )
+    return Footprint(target[1] * widened, draft[1] * widened if draft else 0, kv, context, layers=layers)
 
 
 def _target(source: ModelSource, published: Published | None) -> tuple[TargetSpec, int] | None:

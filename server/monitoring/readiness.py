@@ -29,7 +29,7 @@ class Readiness:
     weights: bytes of both on disk; None when one is missing.
     reason: why it cannot run, one line; "" when it can.
     footprint: the memory it takes, where its sizes are known, also before its weights are here.
-    fits: whether that much memory is here; None when either is unknown.
+    fits: whether that much memory is here; None when either is unknown. gpus: over how many its layers are split then.
     note: what the profile says of itself. warnings: why its draft may accept less than it could.
     slower: in plain words, by which slower path it is computed here; "" when by the quickest.
     precision: what serves under `dtype = "auto"` on this CPU and why, one line; "" when that was not measured.
@@ -43,6 +43,7 @@ class Readiness:
     reason: str = ""
     footprint: Footprint | None = None
     fits: bool | None = None
+    gpus: int = 1
     note: str = ""
     warnings: tuple[str, ...] = ()
     precision: str = ""
@@ -81,24 +82,26 @@ def check_profile(profile: Profile, device: Device | None = None) -> Readiness:
     total = sum(size for size in sizes if size is not None) if sources and None not in sizes else None
     needed = footprint_of(profile)
     available = _available(profile, device)
+    split = _gpus_needed(profile, needed, device)
     pair = _pair(profile)
     return Readiness(
         profile=profile.name,
         kind=profile.engine.kind,
         footprint=needed,
-        fits=None if needed is None or available is None else needed.total <= available,
+        fits=None if needed is None or available is None else split > 1 or needed.total <= available,
+        gpus=split,
         note=(profile.target.note or "") if profile.target else "",
         warnings=pair.warnings if pair else (),
         target=str(profile.target.path) if profile.target else "",
         draft=str(profile.draft.path) if profile.draft else "",
         weights=total,
-        reason=_reason(profile, total, device),
+        reason=_reason(profile, total, device, split),
         precision=_precision(profile) if total else "",
         slower=_slower(profile, device) if total else "",
     )
 
 
-def _reason(profile: Profile, weights: int | None, device: Device | None) -> str:
+def _reason(profile: Profile, weights: int | None, device: Device | None, split: int) -> str:
     if profile.engine.kind == "replay":
         return _recording_reason(profile)
     if profile.engine.kind == "remote":
@@ -112,7 +115,7 @@ def _reason(profile: Profile, weights: int | None, device: Device | None) -> str
         or _pair_reason(profile)
         or _prompt_reason(profile)
         or _device_reason(profile, device)
-        or _memory_reason(profile, weights or 0, device)
+        or ("" if split > 1 else _memory_reason(profile, weights or 0, device))
     )
 
 
@@ -200,6 +203,8 @@ def _device_reason(profile: Profile, device: Device | None) -> str:
     if device.error:
         return device.error
     wanted, _, index = profile.engine.device.partition(":")
+    if absent := [each for each in profile.engine.devices if each >= len(device.cuda)]:
+        return f"device cuda:{absent[0]} is not there: torch finds {len(device.cuda)} GPUs"
     if wanted == "cuda" and len(device.cuda) <= int(index or 0):
         return f"device {profile.engine.device} is not there: torch finds {len(device.cuda)} GPUs"
     if wanted == "mps" and not device.mps:
@@ -216,6 +221,19 @@ def _memory_reason(profile: Profile, weights: int, device: Device | None) -> str
     if needed > available:
         return f"it needs about {needed / 1e9:.1f} GB of memory, {available / 1e9:.1f} GB can be had"
     return ""
+
+
+def _gpus_needed(profile: Profile, needed: Footprint | None, device: Device | None) -> int:
+    """Over how many GPUs the target's layers are split here; 1 also where it fits on none."""
+    engine, gpus = profile.engine, device.cuda if device and not device.error else []
+    if needed is None or engine.device not in ("auto", "cuda") or any(each >= len(gpus) for each in engine.devices):
+        return 1
+    memory = [gpus[each]["memory"] for each in engine.devices or range(len(gpus))]
+    if not memory or (engine.memory_limit is not None and needed.total > engine.memory_limit):
+        return 1
+    found = needed.devices_needed(memory) or 1
+    # Of those that a profile names all are taken, where that suffices.
+    return len(memory) if engine.devices and (found > 1 or needed.total <= memory[0]) else found
 
 
 def _available(profile: Profile, device: Device | None) -> int | None:

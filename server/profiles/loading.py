@@ -41,6 +41,7 @@ ADDRESS = re.compile(r"https?://[^/\s]+\S*|unix:/\S+")
 PROXY = re.compile(r"https?://[^/\s]+/?")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+MOST_GPUS = 64
 LARGEST_ID = 2**31 - 1
 SHARED_MAX_TOKENS = 64  # a request of a shared engine: so much at most runs on after a disconnect it has missed
 REMOTE_ONLY = ("dialect", "api", "model", "token_file", "token_env", "proxy", "fall_back")
@@ -163,6 +164,7 @@ def _engine(table: _Table) -> EngineSettings:
         threads=table.integer("threads", 1, 1024),
         dtype=dtype,
         device=table.text("device", DEVICE, "auto, cpu, mps, cuda or cuda:N") or "auto",
+        devices=table.gpus("devices"),
         memory_limit=table.integer("memory_limit", 1, 2**63 - 1),
         context=table.integer("context", 64, 2**24, 2048),
         idle_minutes=table.number("idle_minutes", 1e-3, 1e6, 30.0),
@@ -175,6 +177,8 @@ def _engine(table: _Table) -> EngineSettings:
         fall_back=table.text("fall_back"),
     )
     table.end()
+    if settings.devices and (kind != "resident" or settings.device not in ("auto", "cuda")):
+        table.fail("devices", "goes with kind = 'resident' and device = 'auto' or 'cuda'")
     if kind == "remote":
         _check_remote(table, settings)
     else:
@@ -368,6 +372,20 @@ class _Table:
     def ids(self, key: str) -> tuple[int, ...]:
         values = self._get(key, list, "a list of token ids") or []
         return tuple(self._id(key, value) for value in values)
+
+    def gpus(self, key: str) -> tuple[int, ...]:
+        """GPUs: how many, or which."""
+        meaning = f"how many GPUs (1 to {MOST_GPUS}), or a list of different numbers of theirs"
+        value = self._get(key, (int, list), meaning)
+        if value is None:
+            return ()
+        if isinstance(value, int) and 1 <= value <= MOST_GPUS:
+            return tuple(range(value))
+        numbers = value if isinstance(value, list) else [-1]
+        known = all(type(each) is int and 0 <= each < MOST_GPUS for each in numbers)
+        if not numbers or not known or len(set(numbers)) < len(numbers):
+            self.fail(key, f"must be {meaning}, not {value!r}")
+        return tuple(numbers)
 
     def ids_by_name(self, key: str) -> dict[str, int]:
         values = self._get(key, dict, "a table of token ids") or {}

@@ -23,6 +23,7 @@ class EngineSettings:
 
     kind: "resident" is a process of ours, "remote" an address, "replay" recorded text without a model.
     threads: CPU threads, None for the engine's own choice. memory_limit: bytes. context: tokens.
+    devices: GPUs that the target's layers are split over, by number; () for as few as hold it.
     idle_minutes: a resident engine that nobody asks for this long ends.
 
     Of a remote engine: dialect, what it understands beside OpenAI's fields. api: "auto" goes over to chat when
@@ -37,6 +38,7 @@ class EngineSettings:
     threads: int | None = None
     dtype: Dtype = "auto"
     device: str = "auto"
+    devices: tuple[int, ...] = ()
     memory_limit: int | None = None
     context: int = 2048
     idle_minutes: float = 30

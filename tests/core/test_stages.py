@@ -19,8 +19,9 @@ from dflash_core.checkpoints.target import load_target
 from dflash_core.draft import Draft
 from dflash_core.errors import DFlashError
 from dflash_core.kv_cache import KVCache
-from dflash_core.placement import RESERVED, Placement, bytes_by_parameter, candidate_devices, share_out, shared_out
+from dflash_core.placement import Placement, bytes_by_parameter, candidate_devices, shared_out
 from dflash_core.sessions import Session
+from dflash_core.sharing import RESERVED, share_out
 from dflash_core.target import Target
 from tests.core import tiny, tiny_mimo
 from tests.core.test_decoding import generate, prompts, run

@@ -178,6 +178,7 @@ class ResidentBackend:
             context=profile.engine.context,
             rotary_base=base,
             memory_limit=profile.engine.memory_limit,
+            devices=tuple(f"cuda:{number}" for number in profile.engine.devices),
         )
         engine = Engine.load(
             profile.target.path, draft, tokenizer.token_bytes, options, self._progress, self._wait_for_repair
