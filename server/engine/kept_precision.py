@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from server import paths
 from server.engine.threads import engine_environment
+from server.engine.weight_files import weight_files
 from server.engine.whereabouts import write_private
 from server.profiles import Profile
 from server.profiles.settings import Dtype
@@ -52,16 +53,9 @@ def keep_precision(profile: Profile, found: dict[str, Any]) -> None:
 def _file(profile: Profile) -> Path:
     """Named for all that the answer depends on: another processor, torch or weight file has a file of its own."""
     threads = engine_environment(profile.engine.threads, os.environ)["OMP_NUM_THREADS"]
-    sources = [source for source in (profile.target, profile.draft) if source]
-    weights = [_identity(file) for source in sources for file in sorted(source.path.glob("*.safetensors"))]
-    parts = [VERSION, metadata.version("torch"), _processor(), threads, weights]
+    parts = [VERSION, metadata.version("torch"), _processor(), threads, weight_files(profile)]
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     return paths.cache_dir() / "precision" / f"{key}.json"
-
-
-def _identity(file: Path) -> list[Any]:
-    found = file.stat()
-    return [file.name, found.st_size, found.st_mtime_ns]
 
 
 def _processor() -> str:

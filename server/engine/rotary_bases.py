@@ -13,8 +13,9 @@ from dflash_core.config_values import read_config
 from dflash_core.errors import DFlashError
 from server import paths
 from server.context.tokenizer import PromptTokenizer
+from server.engine.weight_files import weight_files
 from server.engine.whereabouts import write_private
-from server.profiles import ModelSource, Profile
+from server.profiles import Profile
 
 if TYPE_CHECKING:
     from dflash_core.rotary_trial import RotaryTrial
@@ -65,11 +66,5 @@ def trial_prompts(tokenizer: PromptTokenizer, context: int) -> list[list[int]]:
 
 def _file(profile: Profile) -> Path:
     """Another target or draft is another file."""
-    parts = [_identity(source) for source in (profile.target, profile.draft) if source]
-    key = hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
+    key = hashlib.sha256(json.dumps(weight_files(profile)).encode()).hexdigest()[:16]
     return paths.cache_dir() / "rotary-bases" / f"{key}.json"
-
-
-def _identity(source: ModelSource) -> list[Any]:
-    weights = sorted(source.path.glob("*.safetensors"))
-    return [source.path, source.revision, [(each.name, each.stat().st_size, each.stat().st_mtime) for each in weights]]

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dflash_core.compatibility import compare_pair
+from dflash_core.compatibility import PairReport
 from server import __version__, paths
 from server.engine.rotary_bases import kept_base
 from server.errors import DflashError
@@ -48,10 +48,11 @@ def examine(wanted: str) -> dict[str, Any]:
         names.append(wanted)
     checks = check_profiles(names, device)
     directories = _directories()
-    pair = _pair(wanted)
+    ready = checks[names.index(wanted)]
+    pair = _pair(wanted, ready.pair)
     return {
         "version": __version__,
-        "problem": _problem(checks[names.index(wanted)], directories, pair),
+        "problem": _problem(ready, directories),
         "python": {
             "version": platform.python_version(),
             "executable": sys.executable,
@@ -66,27 +67,17 @@ def examine(wanted: str) -> dict[str, Any]:
     }
 
 
-def _pair(wanted: str) -> dict[str, Any] | None:
-    """Whether the wanted profile's draft fits its target, tokenizers compared as well; None without a pair at hand."""
-    try:
-        profile = load_profile(wanted)
-    except DflashError:
+def _pair(wanted: str, found: PairReport | None) -> dict[str, Any] | None:
+    """Whether the wanted profile's draft fits its target, and what was found out on first use; None without a pair."""
+    if found is None:
         return None
-    target, draft = profile.target, profile.draft
-    if target is None or draft is None or not (target.path / "config.json").is_file():
-        return None
-    tokenizer = profile.prompt.tokenizer if profile.prompt else None
-    revisions = (target.revision, draft.revision)
-    report = asdict(compare_pair(target.path, draft.path, tokenizer=tokenizer, revisions=revisions))
-    kept = kept_base(profile)
+    report, kept = asdict(found), kept_base(load_profile(wanted))
     return {**report, "facts": [*report["facts"], *([kept["words"]] if kept else [])]}
 
 
-def _problem(wanted: Readiness, directories: dict[str, Any], pair: dict[str, Any] | None) -> str | None:
+def _problem(wanted: Readiness, directories: dict[str, Any]) -> str | None:
     if not wanted.can_run:
         return f"profile {wanted.profile} cannot run: {wanted.reason}"
-    if pair and pair["refusals"]:
-        return f"profile {wanted.profile} cannot run: {pair['refusals'][0]}"
     problem: str | None = directories["runtime"].get("problem")
     return problem
 

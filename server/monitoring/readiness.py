@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dflash_core.compatibility import PairReport, compare_pair
+from dflash_core.compatibility import PairReport
 from server import paths
 from server.engine.kept_precision import kept_precision
 from server.engine.remote import token_problem
@@ -17,6 +17,7 @@ from server.errors import DflashError
 from server.monitoring.device import Device, machine_memory
 from server.monitoring.footprint import BESIDE_WEIGHTS, Footprint, footprint_of, stored_bytes
 from server.profiles import ModelSource, Profile, load_profile, own_profiles, shipped_profiles
+from server.profiles.pair import compare_profile
 
 NEEDED_PACKAGES = ("torch", "transformers", "safetensors")
 
@@ -30,7 +31,7 @@ class Readiness:
     reason: why it cannot run, one line; "" when it can.
     footprint: the memory it takes, where its sizes are known, also before its weights are here.
     fits: whether that much memory is here; None when either is unknown. gpus: over how many its layers are split then.
-    note: what the profile says of itself. warnings: why its draft may accept less than it could.
+    note: what the profile says of itself. pair: whether its draft fits its target; None without a pair at hand.
     slower: in plain words, by which slower path it is computed here; "" when by the quickest.
     precision: what serves under `dtype = "auto"` on this CPU and why, one line; "" when that was not measured.
     """
@@ -45,9 +46,14 @@ class Readiness:
     fits: bool | None = None
     gpus: int = 1
     note: str = ""
-    warnings: tuple[str, ...] = ()
+    pair: PairReport | None = None
     precision: str = ""
     slower: str = ""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why its draft may accept less than it could."""
+        return self.pair.warnings if self.pair else ()
 
     @property
     def can_run(self) -> bool:
@@ -56,7 +62,7 @@ class Readiness:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready data, `can_run` included."""
-        return {**asdict(self), "can_run": self.can_run}
+        return {**asdict(self), "warnings": self.warnings, "can_run": self.can_run}
 
 
 def known_profiles() -> list[str]:
@@ -83,7 +89,7 @@ def check_profile(profile: Profile, device: Device | None = None) -> Readiness:
     needed = footprint_of(profile)
     available = _available(profile, device)
     split = _gpus_needed(profile, needed, device)
-    pair = _pair(profile)
+    pair = compare_profile(profile) if profile.engine.kind == "resident" else None
     return Readiness(
         profile=profile.name,
         kind=profile.engine.kind,
@@ -91,17 +97,17 @@ def check_profile(profile: Profile, device: Device | None = None) -> Readiness:
         fits=None if needed is None or available is None else split > 1 or needed.total <= available,
         gpus=split,
         note=(profile.target.note or "") if profile.target else "",
-        warnings=pair.warnings if pair else (),
+        pair=pair,
         target=str(profile.target.path) if profile.target else "",
         draft=str(profile.draft.path) if profile.draft else "",
         weights=total,
-        reason=_reason(profile, total, device, split),
+        reason=_reason(profile, total, device, split, pair),
         precision=_precision(profile) if total else "",
         slower=_slower(profile, device) if total else "",
     )
 
 
-def _reason(profile: Profile, weights: int | None, device: Device | None, split: int) -> str:
+def _reason(profile: Profile, weights: int | None, device: Device | None, split: int, pair: PairReport | None) -> str:
     if profile.engine.kind == "replay":
         return _recording_reason(profile)
     if profile.engine.kind == "remote":
@@ -112,7 +118,7 @@ def _reason(profile: Profile, weights: int | None, device: Device | None, split:
     return (
         _target_reason(profile)
         or _draft_reason(profile)
-        or _pair_reason(profile)
+        or next(iter(pair.refusals if pair else ()), "")
         or _prompt_reason(profile)
         or _device_reason(profile, device)
         or ("" if split > 1 else _memory_reason(profile, weights or 0, device))
@@ -245,18 +251,3 @@ def _available(profile: Profile, device: Device | None) -> int | None:
     on_gpu = bool(gpus) and wanted in ("auto", "cuda")
     found = gpus[int(index or 0)]["memory"] if on_gpu else machine_memory()
     return min(size for size in (found, profile.engine.memory_limit, 2**62) if size is not None)
-
-
-def _pair_reason(profile: Profile) -> str:
-    pair = _pair(profile)
-    return next(iter(pair.refusals), "") if pair else ""
-
-
-def _pair(profile: Profile) -> PairReport | None:
-    """Whether the draft fits the target by their configs; None where there is nothing to compare."""
-    target, draft = profile.target, profile.draft
-    if target is None or draft is None:
-        return None
-    if not all((source.path / "config.json").is_file() for source in (target, draft)):
-        return None
-    return compare_pair(target.path, draft.path, revisions=(target.revision, draft.revision))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_core.compatibility import compare_pair
 from dflash_core.errors import CheckpointError
 from server.context.tokenizer import PromptTokenizer
 from server.engine import protocol
@@ -23,6 +22,7 @@ from server.errors import DflashError
 from server.monitoring.metrics import Metrics
 from server.paths import cache_dir
 from server.profiles import ModelSource, Profile
+from server.profiles.pair import compare_profile
 
 if TYPE_CHECKING:
     from dflash_core import Engine, Generation, Step
@@ -360,14 +360,9 @@ def _files(folder: Path) -> list[tuple[str, int, int]]:
 
 def _compare(profile: Profile) -> None:
     """Says in the log why the draft may accept little; raises EngineError when it does not fit its target at all."""
-    if profile.target is None or profile.draft is None or profile.prompt is None:
+    report = compare_profile(profile)
+    if report is None:
         return
-    report = compare_pair(
-        profile.target.path,
-        profile.draft.path,
-        tokenizer=profile.prompt.tokenizer,
-        revisions=(profile.target.revision, profile.draft.revision),
-    )
     if report.refusals:
         raise EngineError(report.refusals[0])
     for words in report.warnings:
