@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from server.completion.cut import Cut
+from server.completion.fit import fit
+from server.completion.sound_text import Ending, sound_text
+from server.completion.soundness import errors_around
 from server.completion.surroundings import surroundings
+from server.context.grammars import ParseLimit, parse_lines, parser_for
+from server.context.languages import LANGUAGES, language_for
 from server.documents.document import Document, Place
+from server.documents.lines import split_lines
 
 LINE = 500_000
 
@@ -66,3 +75,53 @@ def test_heredocs_without_an_end(language: str) -> None:
 def test_a_line_of_nothing_but_beginnings_is_read_once(language: str, piece: str) -> None:
     line = piece * 4000
     assert insertion(line, Place(0, len(line)), "\n\n", language) == ""
+
+
+class _CountedLines(Sequence[str]):
+    """Lines that count how often somebody reads them."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines, self.reads = lines, 0
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __getitem__(self, place: Any) -> Any:
+        self.reads += 1
+        return self.lines[place]
+
+
+def test_a_scanner_that_reads_on_within_one_token_is_stopped_as_well() -> None:
+    """It asks no callback for leave: the text ends for it where the time does."""
+    syntax = language_for("python").syntax
+    assert syntax is not None
+    lines = _CountedLines(["\\\n"] * 20_000)
+    with pytest.raises(ParseLimit):
+        parse_lines(parser_for(syntax), lines, 0.0)
+    assert lines.reads <= 2
+
+
+@pytest.mark.parametrize("comment", ["#", "#[", "#if"])
+def test_thousands_of_comments_in_a_row_are_read_once(comment: str) -> None:
+    text = f"{comment}\n" * 3000 + "x = "
+    assert insertion(text, Place(3000, 4), "1\ny = 2\n", "python") == "1"
+
+
+PIECES = ("(", "}", '"', "`${", "/*", "<!--", "<script ", "<<A\n", '"#{', "\\\n", " \t", "\r\n", "\0", "#", "r#'")
+
+
+@pytest.mark.parametrize("language", [each.name for each in LANGUAGES])
+def test_whatever_stands_around_the_cursor_something_is_decided(language: str) -> None:
+    """Hundreds of beginnings of everything, above and below the cursor: nothing hangs or raises."""
+    for piece in PIECES:
+        for above, below in ((piece * (800 // len(piece)), ""), ("", ("\n" + piece) * (800 // len(piece)))):
+            document = Document("file:///a", above + "\nx = " + below, language=language)
+            lines = split_lines(above + "\nx = ")
+            place = Place(len(lines) - 1, len(lines[-1]))
+            site = surroundings(document, place, "a", 2000)
+            cut = Cut(site.cursor)
+            cut.add("a(1, b)\nc = 2\n\nd")
+            cut.finish(ran_out=True)
+            text = sound_text(cut.kept(), site.cursor, errors_around(site.cursor), Ending(off=True))
+            if text:
+                assert fit(text, site).range.start == document.position(place)

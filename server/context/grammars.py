@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import itertools
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 READ_SIZE = 4096  # bytes handed to the parser at once
 WHOLE_READ_LINES = 256  # lines handed to the parser at once when it reads them all
 READ_LINES = 8  # the same when it looks for what an edit changed
-CLOCK_EVERY = 16  # progress calls: processor time is a call to the system, and costs more than the rest of them
 
 Read = Callable[[int, tuple[int, int]], bytes]  # what stands at a byte, which is at a (row, byte column)
 
@@ -88,20 +86,28 @@ def _parse(
     old_tree: Tree | None,
     give_way: Callable[[], None] = lambda: None,
 ) -> Tree:
-    limit, calls = clock() + limit_s, itertools.count(1)
+    limit, latest = clock() + limit_s, time.monotonic() + limit_s
     old: dict[str, Any] = {} if old_tree is None else {"old_tree": old_tree}
     handed: list[bytes] = []
+    late = False
+
+    def is_late() -> bool:
+        # No time of the processor's is over that the wall clock's is not, which costs no call to the system.
+        nonlocal late
+        late = late or (time.monotonic() > latest and clock() > limit)
+        return late
 
     def hand(offset: int, point: tuple[int, int]) -> bytes:
-        handed.append(read(offset, point))
+        # A scanner that reads on and on within one token asks nobody else: for it the text ends here.
+        handed.append(b"" if is_late() else read(offset, point))
         return handed[-1]
 
     def is_over(offset: int, failing: bool) -> bool:
         give_way()
-        return next(calls) % CLOCK_EVERY == 0 and clock() > limit
+        return is_late()
 
     try:
-        return parser.parse(hand, progress_callback=is_over, **old)
+        tree = parser.parse(hand, progress_callback=is_over, **old)
     except ValueError as error:  # the binding's word for a parse that the callback ended
         parser.reset()  # or the next parse would go on with this text
         raise ParseLimit from error
@@ -110,6 +116,9 @@ def _parse(
             for data in handed:
                 _let_go(data)
         handed.clear()  # the tree keeps the callback
+    if late:
+        raise ParseLimit  # the text was cut off under way
+    return tree
 
 
 @cache

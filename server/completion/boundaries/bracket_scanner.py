@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from server.completion.boundaries.boundary import indentation
-from server.completion.boundaries.lexer import OPENERS, PAIRS, Kind, lexer_for
+from server.completion.boundaries.lexer import CLOSERS, OPENERS, PAIRS, Kind, lexer_for
 from server.context.languages import Language
 
 # A line ends its logical line with one of these; behind any other character a deeper line carries it on.
@@ -87,6 +87,8 @@ class BracketScanner:
         Too many: of the outermost `least`, which somebody else closes, or none that is open. Behind a quote that
         nothing closes one cannot tell.
         """
+        if not CLOSERS.intersection(fresh):
+            return None  # a line is asked for with each piece of it, and reading it again takes longer and longer
         line, offset, innermost = self._line + fresh, len(self._line), self._state.innermost
         for token in self._lexer.split(line, self._at_line_start.inside)[0]:
             if token.kind is Kind.QUOTE:

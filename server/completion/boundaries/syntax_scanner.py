@@ -7,6 +7,7 @@ of one statement's head) that they form.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 PARSE_LIMIT_S = 0.1  # a grammar that hangs must not hang the editor
 LIMIT_LATER = 0.5  # of that once the text grows, when somebody waits for each piece
-TOKENS_PER_LOOK = 64  # tokens read between two looks at the clock
+NODES_PER_LOOK = 16  # nodes met between two looks at the clock; deep in a tree each takes a while
+MOST_COMMENTS = 32  # that are read to find the statement below them
 OPENERS, CLOSERS = frozenset("([{"), frozenset(")]}")
 
 
@@ -98,14 +100,12 @@ class SyntaxScanner:
         self._tree = parse(self._parser, bytes(self._data), self._limit_s, self._tree)
 
     def _read(self) -> LogicalLine:
-        row, size, limit = self._row, len(self._data), time.thread_time() + self._limit_s
+        row, size = self._row, len(self._data)
         indent, first, tokens, depth = 0, "", 0, 0
         opens_block = only_string = joined = after_comment = False
         previous_row = -1  # where the token before ended
         unread_row = -1  # the row of an open string, whose text was read as code but is none
-        for count, node in enumerate(self._tokens()):
-            if count % TOKENS_PER_LOOK == 0 and time.thread_time() > limit:
-                raise ParseLimit
+        for node in self._tokens():
             kind, start_row = node.type, node.start_point.row
             if start_row == unread_row:
                 continue
@@ -133,10 +133,15 @@ class SyntaxScanner:
         return LogicalLine(indent, first, opens_block, only_string, depth, False, joined, after_comment)
 
     def _tokens(self) -> Iterator[Node]:
-        """The tokens from the last logical line on; a closed string, or a sound statement above, is one."""
+        """The tokens from the last logical line on; a closed string, or a sound statement above, is one.
+
+        Raises ParseLimit.
+        """
         assert self._tree is not None
-        cursor = self._tree.walk()
-        while True:
+        cursor, limit = self._tree.walk(), time.thread_time() + self._limit_s
+        for count in itertools.count():
+            if count % NODES_PER_LOOK == 0 and time.thread_time() > limit:
+                raise ParseLimit
             node = cursor.node
             assert node is not None
             if node.end_byte <= self._line_start or node.start_byte == node.end_byte:
@@ -158,9 +163,11 @@ class SyntaxScanner:
             return False
         # A block that is still empty is sound as well, so only a statement further down closes it.
         below = node.next_named_sibling
-        while below is not None and below.type == self._row.comment:
+        for _ in range(MOST_COMMENTS):
+            if below is None or below.type != self._row.comment:
+                break
             below = below.next_named_sibling
-        return below is not None
+        return below is not None and below.type != self._row.comment
 
     def _indent(self, node: Node) -> int:
         begin = self._data.rfind(b"\n", 0, node.start_byte) + 1
