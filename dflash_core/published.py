@@ -108,8 +108,27 @@ DRAFT_V2_6 = _DRAFT | {
         "num_anchors": 4096,
     },
 }
+_PRO_GLOBAL_LAYERS = (0, 7, 15, 23, 31, 39, 47, 55, 63, 69)
+"""Inferred: the draft taps global layers, and these are every eighth. Sizes do not depend on it, as both kinds have 8
+key-value heads and keep all positions."""
+
+_V2_5_PRO = _V2_5 | {
+    "hidden_size": 6144,
+    "num_hidden_layers": 70,
+    "num_attention_heads": 128,
+    "swa_num_attention_heads": 128,
+    "num_key_value_heads": 8,
+    "swa_num_key_value_heads": 8,
+    "hybrid_layer_pattern": [int(i not in _PRO_GLOBAL_LAYERS) for i in range(70)],
+    "moe_layer_freq": [int(i > 0) for i in range(70)],
+    "n_routed_experts": 384,
+    "vocab_size": 152064,
+}
+"""As published: hidden size, layers, heads, experts, vocabulary. The rest as in V2.5, with which it comes to the
+published 1.02 T parameters of which a token uses 42 B."""
 DRAFT_V2_5_PRO = _DRAFT | {
     "hidden_size": 6144,
+    "vocab_size": 152064,
     "num_attention_heads": 128,
     "num_target_layers": 70,
     "dflash_config": _DRAFT_NESTED
@@ -135,6 +154,8 @@ _MIMO_7B: dict[str, Any] = {
 PUBLISHED: dict[str, Published] = {
     "mimo-v2-flash": Published(target=_V2_FLASH, draft=None, form="fp8"),
     "mimo-v2.5": Published(target=_V2_5, draft=DRAFT_V2_5, form="fp8"),
+    "mimo-v2.5-pro": Published(target=_V2_5_PRO, draft=DRAFT_V2_5_PRO, form="fp8"),
+    "mimo-v2.5-pro-fp4": Published(target=_V2_5_PRO, draft=DRAFT_V2_5_PRO, form="mxfp4"),
     "mimo-v2.6-flash": Published(target=_V2_5, draft=DRAFT_V2_6, form="mxfp4"),
     "mimo-7b": Published(target=_MIMO_7B, draft=None, form="plain"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,14 @@ def test_the_arithmetic_gives_the_published_sizes() -> None:
     # The repositories hold more: layers for multi-token prediction (1.19 GB), encoders (about 1.5 GB), the draft.
     assert 310e9 < target_bytes(target_spec(v2_5.target), v2_5.form) < 315.7e9
     assert 168e9 < target_bytes(target_spec(v2_6.target), v2_6.form) < 177.7e9
+    # V2.5-Pro is told of by its parameters: 1.02 T, 42 B of them active; bf16 has two bytes each.
+    pro = target_spec(PUBLISHED["mimo-v2.5-pro"].target)
+    assert 1.015e12 < target_bytes(pro, "plain") / 2 < 1.025e12
+    mixtures = [
+        replace(layer.mixture, num_experts=layer.mixture.experts_per_row) for layer in pro.layers if layer.mixture
+    ]
+    active = replace(pro, layers=(pro.layers[0], *(replace(pro.layers[1], mixture=each) for each in mixtures)))
+    assert 41.5e9 < target_bytes(active, "plain") / 2 < 42.5e9
     per_token = kv_bytes(target_spec(v2_5.target).layers, 1)
     assert per_token == 2 * (9 * 4 + 39 * 8) * (192 + 128)
 
