@@ -93,9 +93,12 @@ def find_chunks(entries: list[Recorded], prompt: str) -> tuple[tuple[str, ...], 
 
 def _typed_length(entry: Recorded, prompt: str) -> int:
     """How much of the entry's text already follows its `after` at the end of the prompt; 0 when none."""
-    for length in range(min(len(entry.text), len(prompt)), 0, -1):
-        if prompt.endswith(entry.text[:length]) and prompt[:-length].endswith(entry.after):
-            return length
+    start = prompt.find(entry.after, max(0, len(prompt) - len(entry.text) - len(entry.after)))
+    while 0 <= start < len(prompt) - len(entry.after):
+        typed = prompt[start + len(entry.after) :]
+        if entry.text.startswith(typed):
+            return len(typed)
+        start = prompt.find(entry.after, start + 1)
     return 0
 
 
