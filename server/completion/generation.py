@@ -21,6 +21,7 @@ from server.completion.generated import Generated
 from server.completion.result import Finish
 from server.completion.speculation import reaches_far_enough
 from server.completion.spot import Spot
+from server.context.file_errors import FileErrors
 from server.context.prompt import Prompt, PromptBuilder
 from server.engine.client import CompletionStream, EngineClient
 from server.engine.protocol import (
@@ -79,6 +80,7 @@ class Generation:
         self.failure: Exception | None = None
         self.first_text_s: float | None = None  # from sending until something could be shown
         self.on_end: Callable[[], None] = lambda: None
+        self.file: Callable[[], FileErrors | None] = lambda: None  # the document at the spot, made when asked for
         self._prompts = prompts
         self._goes_past = goes_past
         self._attached: set[Attachment] = set()
@@ -166,8 +168,17 @@ class Generation:
 
         In a thread: it takes parses, and a key or a cancellation must be heard meanwhile.
         """
-        if not self.speculative:
-            self._reading = asyncio.get_running_loop().run_in_executor(None, self._make_cut)
+        if self.speculative:
+            return
+        loop = asyncio.get_running_loop()
+        self._reading = loop.run_in_executor(None, self._make_cut)
+        # The text is measured by the errors that the file has without it, and broken code takes a parser long.
+        self._reading.add_done_callback(lambda done: loop.run_in_executor(None, self._count_errors))
+
+    def _count_errors(self) -> None:
+        file = self.file()
+        if file is not None:
+            file.errors_with("")
 
     def _make_cut(self) -> Cut:
         spot = self.generated.spot

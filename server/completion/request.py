@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from server.completion.boundaries.boundary import CursorText
-from server.completion.fit import Insertion, cursor_range, fit
+from server.completion.fit import Insertion, cursor_range, fit, replaceable
 from server.completion.generated import Generated, Piece, Reader
 from server.completion.generation import Attachment, Generation, RoundText
 from server.completion.measuring import Stopwatch
@@ -94,6 +94,7 @@ class Request:
         self.snapshot: Snapshot | None = None  # of the whole document, where it is at hand
         self.told = ""  # what the user has seen growing
         self._on_growth = on_growth
+        self._file_of_unit: Callable[[], FileErrors | None] = lambda: None
 
     async def follow(self, generation: Generation) -> Piece:
         """Wait for what a generation that agrees brings: complete, or without a finish when it is of no use.
@@ -101,6 +102,7 @@ class Request:
         It is of no use when it turns out to disagree, ends too soon or fails. The finish is "cancelled" for a
         request that was superseded.
         """
+        self._file_of_unit = generation.file
         typed = generation.generated.spot.typed_until(self.site.spot)
         assert typed is not None, "the generation does not agree"
         reader = Reader(self.site.spot, len(typed))
@@ -129,14 +131,17 @@ class Request:
         if piece.settled > piece.start:
             self.stopwatch.text_came()
         if self._on_growth is not None and generation.rounds:
-            self._on_growth(Growth(self.site, tuple(generation.rounds), piece.start, piece.settled, self._file))
+            self._on_growth(Growth(self.site, tuple(generation.rounds), piece.start, piece.settled, self.file))
         return piece
 
     async def answer(self, generated: Generated, piece: Piece, stats: Stats) -> CompletionResult:
         """The answer that a piece of a generated text is. What parses is done in a thread."""
         text, reason, insertion = generated.text[piece.start : piece.settled], piece.reason, None
         if text:
-            if self.site.cursor.language.syntax is None:
+            at_once = self._text_at_once(generated, piece)
+            if at_once is not None:
+                text = at_once
+            elif self.site.cursor.language.syntax is None:
                 text = self._sound_text(generated, piece)
             else:
                 text, insertion = await asyncio.to_thread(self._sound, generated, piece)
@@ -146,20 +151,32 @@ class Request:
     def _sound(self, generated: Generated, piece: Piece) -> tuple[str, Insertion | None]:
         """What is offered of the piece, and where it goes."""
         text = self._sound_text(generated, piece)
-        return text, fit(text, self.site, self._file) if text else None
+        return text, fit(text, self.site, self.file) if text else None
+
+    def _text_at_once(self, generated: Generated, piece: Piece) -> str | None:
+        """What is offered of the piece where that takes no time: its unit was answered with, or is sound as it is."""
+        if piece.settled != generated.decision.end or self.site.cursor.after != generated.spot.cursor.after:
+            return None
+        whole, cursor = generated.text[: piece.settled], generated.spot.cursor
+        unit = _KNOWN.at_once(whole, cursor, self._file_of_unit(), _ending_of(piece))
+        if unit is None or not unit.startswith(generated.text[: piece.start] + self.told):
+            return None
+        text = unit[piece.start :]
+        return text if len(replaceable(text, self.site.cursor)) == 1 else None
 
     def _sound_text(self, generated: Generated, piece: Piece) -> str:
         """What of a unit was typed already, the unit as a whole decides about."""
-        text, cursor, ending = generated.text, generated.spot.cursor, Ending.of(piece.finish, piece.reason)
+        text, cursor, ending = generated.text, generated.spot.cursor, _ending_of(piece)
         if piece.settled == generated.decision.end and self.site.cursor.after == cursor.after:
             typed = text[: piece.start]
-            unit = _KNOWN.find(text[: piece.settled], cursor, lambda: self._file(typed, cursor), ending)
+            of_unit = self._file_of_unit
+            unit = _KNOWN.find(text[: piece.settled], cursor, lambda: of_unit() or self.file(typed, cursor), ending)
             if unit.startswith(typed + self.told):
                 return unit[piece.start :]
         rest = text[piece.start : piece.settled]
-        return _KNOWN.find(rest, self.site.cursor, self._file, ending, self.told)
+        return _KNOWN.find(rest, self.site.cursor, self.file, ending, self.told)
 
-    def _file(self, typed: str = "", cursor: CursorText | None = None) -> FileErrors | None:
+    def file(self, typed: str = "", cursor: CursorText | None = None) -> FileErrors | None:
         """The document as it was before `typed` was, or the windows around the cursor that was there."""
         whole = None if self.snapshot is None else self.snapshot.errors
         if whole is not None and typed:
@@ -183,3 +200,7 @@ class Request:
     def nothing(self, reason: str, stats: Stats | None = None, finish: Finish = "empty") -> CompletionResult:
         """An answer with nothing to show, and why."""
         return empty(cursor_range(self.site), reason, stats, finish)
+
+
+def _ending_of(piece: Piece) -> Ending:
+    return Ending.of(piece.finish, piece.reason)

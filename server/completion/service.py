@@ -307,6 +307,7 @@ class CompletionService:
                 return request.nothing(self.link.reason)
             source = "new"
             running = self.generations.begin(state, request.site, client, document, request.options)
+            running.file = request.file
             piece = await request.follow(running)
         stats = request.stopwatch.stats(self.link.health, source, running)
         if running.failure is not None:

@@ -51,6 +51,15 @@ class SoundTexts:
         self._size = size
         self._found: OrderedDict[tuple[CursorText, str, Ending, str], str] = OrderedDict()
 
+    def at_once(self, text: str, cursor: CursorText, file: FileErrors | None, ending: Ending) -> str | None:
+        """What was found out, or takes no time to; None where `find` would hold up the event loop."""
+        key = (cursor, text, ending, "")
+        if key not in self._found and file is not None and not ending.off and len(replaceable(text, cursor)) == 1:
+            now, errors = file.errors_at_once(""), file.errors_at_once(text)
+            if now is not None and errors is not None and errors <= now:
+                self._keep(key, text)
+        return self._found.get(key)
+
     def find(
         self, text: str, cursor: CursorText, file: Callable[[], FileErrors | None], ending: Ending, shown: str = ""
     ) -> str:
@@ -58,9 +67,13 @@ class SoundTexts:
         key = (cursor, text, ending, shown)
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = sound_text(text, cursor, file(), ending, shown)
-            while len(self._found) > self._size:
-                self._found.popitem(last=False)
+            found = self._keep(key, sound_text(text, cursor, file(), ending, shown))
+        return found
+
+    def _keep(self, key: tuple[CursorText, str, Ending, str], found: str) -> str:
+        self._found[key] = found
+        while len(self._found) > self._size:
+            self._found.popitem(last=False)
         return found
 
 

@@ -7,6 +7,7 @@ and of 20,000.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,7 @@ from server.documents.positions import Encoding
 
 BEFORE_LIMIT = 8_000  # characters; with 16,000 no case and none of 402 Python holes ended elsewhere
 AFTER_LIMIT = 4_000
+BLOCK = 64  # lines
 
 # Lines at which reading may begin: the head of a definition, hardly ever a line inside a string.
 _PYTHON_HEAD = re.compile(r"\s*(?:(?:async\s+def|def|class)\s+\w+\s*[\[(:]|@\w+[\w.]*(?:\(|$))")
@@ -98,6 +100,10 @@ def _cursor_text(lines: Sequence[str], place: Place, language: Language) -> Curs
 def text_before(lines: Sequence[str], place: Place, limit: int) -> TextBefore:
     """The last `limit` characters before a place; line ends count as one character whatever they are."""
     first, size = place.line, place.column
+    # Many lines at once as long as they cannot be enough: a long prompt takes a thousand.
+    while first >= BLOCK and size + (many := sum(map(len, lines[first - BLOCK : first]))) < limit:
+        first -= BLOCK
+        size += many - "".join(lines[first : first + BLOCK]).count("\r\n")
     while first and size < limit:
         first -= 1
         size += len(lines[first]) - lines[first].endswith("\r\n")
@@ -117,10 +123,13 @@ def _lines_above(lines: Sequence[str], line: int, limit: int) -> list[str]:
 
 def _from_head(lines: list[str], head: re.Pattern[str]) -> list[str]:
     """Drop lines before the outermost line that matches."""
-    heads = [number for number, line in enumerate(lines) if head.match(line)]
-    if not heads:
-        return lines
-    return lines[min(heads, key=lambda number: indentation(lines[number])) :]
+    outermost, least = 0, sys.maxsize
+    for number, line in enumerate(lines):
+        if head.match(line) and (indented := indentation(line)) < least:
+            outermost, least = number, indented
+            if not indented:
+                break
+    return lines[outermost:]
 
 
 def _lines_below(lines: Sequence[str], line: int, limit: int) -> list[str]:

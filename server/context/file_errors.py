@@ -5,8 +5,10 @@ The file is parsed once for each place, from the tree that an open document has,
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from tree_sitter import Tree
 
 PARSE_LIMIT_S = 0.05  # of processor time, for each parse
+AT_ONCE_S = 0.002  # the same of one for which the event loop may wait
 LARGEST_UNREAD = 120_000  # characters of a file without a tree that are parsed for its errors
 _LONE_CR = re.compile(rb"\r(?!\n)")
 
@@ -34,6 +37,7 @@ class FileErrors:
         self._tree = tree
         self.gave_up = False  # a text took the parser too long
         self._parsed = self._hangs = False
+        self._took_s = 0.0  # of processor time, to parse the file without a text
         self._known: dict[tuple[str, int], int | None] = {}
         self._parsing = threading.Lock()
 
@@ -47,6 +51,21 @@ class FileErrors:
             if key not in self._known:
                 self._known[key] = self._counted(text, replaced)
             return self._known[key]
+
+    def errors_at_once(self, text: str) -> int | None:
+        """The same where it is known, or takes no time worth speaking of: the file without the text took none either.
+
+        For the event loop; None when the answer is for a thread to find.
+        """
+        if not self._parsing.acquire(blocking=False):
+            return None
+        try:
+            if (text, 0) not in self._known and self._parsed and self._took_s <= AT_ONCE_S:
+                with contextlib.suppress(ParseLimit):
+                    self._known[text, 0] = self._errors(text, 0, AT_ONCE_S)
+            return self._known.get((text, 0))
+        finally:
+            self._parsing.release()
 
     def before_typed(self, typed: str) -> FileErrors | None:
         """The file as it was before `typed`, which stands before the place, was; None where something else does."""
@@ -65,21 +84,25 @@ class FileErrors:
             return None
         try:
             if not self._parsed:
-                self._tree = self._parse(self._before + self._after, self._tree)
-                self._parsed = True
-            assert self._tree is not None
-            if not text and not replaced:
-                return error_count(self._tree)
-            data, gone = encoded(text), len(self._after[: 4 * replaced].decode("utf-8", "ignore")[:replaced].encode())
-            tree = self._tree.copy()
-            _edit(tree, self._before, self._after[:gone], data)
-            return error_count(self._parse(self._before + data + self._after[gone:], tree))
+                begun = time.thread_time()
+                self._tree = self._parse(self._before + self._after, self._tree, PARSE_LIMIT_S)
+                self._parsed, self._took_s = True, time.thread_time() - begun
+            return self._errors(text, replaced, PARSE_LIMIT_S)
         except ParseLimit:
             self.gave_up, self._hangs = True, not self._parsed  # a grammar that hangs is not tried again
             return None
 
-    def _parse(self, data: bytes, tree: Tree | None) -> Tree:
-        return parse(parser_for(self._syntax), data, PARSE_LIMIT_S, tree)
+    def _errors(self, text: str, replaced: int, limit_s: float) -> int:
+        assert self._tree is not None
+        if not text and not replaced:
+            return error_count(self._tree)
+        data, gone = encoded(text), len(self._after[: 4 * replaced].decode("utf-8", "ignore")[:replaced].encode())
+        tree = self._tree.copy()
+        _edit(tree, self._before, self._after[:gone], data)
+        return error_count(self._parse(self._before + data + self._after[gone:], tree, limit_s))
+
+    def _parse(self, data: bytes, tree: Tree | None, limit_s: float) -> Tree:
+        return parse(parser_for(self._syntax), data, limit_s, tree)
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ THREAD_LIMIT_S = 3.0  # of processor time, of a parse in a thread; a grammar tha
 FIRST_LIMIT_S = 0.002  # small documents are parsed at once: no thread is faster
 AT_ENGINE_S = 0.02  # after a prompt: its request is at the engine by then
 GIVES_WAY_S = 0.01  # after an edit a thread's parse stands still, until the key is answered
-PAUSE_S = 0.2  # without a key; a warm-up comes a little later, and finds the tree
+PAUSE_S = 0.05  # without a key; the next one is seldom so quick, and finds the tree
 RESTS = 4  # times as long as it parsed does a thread rest before the next parse
 LARGEST_TREE = 8_000_000  # characters; beyond it a document has no tree
 
