@@ -142,6 +142,10 @@ def test_accepted_tokens_and_the_targets_own_have_their_colors(capsys: pytest.Ca
     plain = StreamView("never")
     plain.grow(Growth(site, rounds, 0, 12))
     assert capsys.readouterr().out == "return a + b"
+    plain.end("4 tokens", "return a + b")
+    assert "offered" not in capsys.readouterr().err
+    plain.end("4 tokens", "return a")
+    assert "offered, so that the file parses:\nreturn a\n" in capsys.readouterr().err
 
 
 def test_two_runs_differ_where_their_first_token_does() -> None:

@@ -75,7 +75,7 @@ async def _run(args: argparse.Namespace) -> int:
             view.begin(_engine_named(health), f"{path}:{args.line}:{args.character}", site)
         result = await service.complete(document, place, path, options, view.grow if view else None)
         if view is not None:
-            view.end(_numbers(result))
+            view.end(_numbers(result), result.text)
         if args.compare:
             comparison = await _compare(service, document, site)
     finally:

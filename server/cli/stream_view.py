@@ -9,6 +9,7 @@ from typing import TextIO
 
 from server.completion.request import Growth
 from server.completion.surroundings import Surroundings
+from server.documents.lines import to_line_feeds
 
 CONTEXT_LINES = 6
 DIM, ACCEPTED, BONUS, RESET = "\x1b[2m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
@@ -31,6 +32,7 @@ class StreamView:
         self._color = wants_color(color, sys.stdout)
         self._dim = wants_color(color, sys.stderr)
         self._shown = 0
+        self._text = ""
 
     def begin(self, engine: str, where: str, site: Surroundings) -> None:
         """Name the engine and the place, and show the lines before the cursor."""
@@ -45,13 +47,15 @@ class StreamView:
             fresh = text[max(0, self._shown - start) : max(0, growth.settled - start)]
             if fresh:
                 sys.stdout.write(f"{color}{fresh}{RESET}" if self._color else fresh)
-        self._shown = max(self._shown, growth.settled)
+        self._shown, self._text = max(self._shown, growth.settled), growth.text
         sys.stdout.flush()
 
-    def end(self, numbers: str) -> None:
-        """Close the text, and say what it cost."""
+    def end(self, numbers: str, offered: str) -> None:
+        """Close the text, and say what it cost, and what is offered of it where that is something else."""
         if self._shown:
             print(flush=True)
+        if offered and to_line_feeds(offered) != self._text:
+            self._aside(f"\noffered, so that the file parses:\n{offered}\n")
         self._aside(f"\n{numbers}\n")
 
     def _parts(self, growth: Growth) -> Iterator[tuple[int, str, str]]:

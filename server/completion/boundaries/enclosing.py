@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from server.completion.boundaries.boundary import CursorText
@@ -35,6 +36,7 @@ class AtCursor(NamedTuple):
     on_line: int
 
 
+@lru_cache(maxsize=16)  # a boundary in a string asks for what is closed below, and for its own end
 def enclosing(cursor: CursorText, inside: str) -> Enclosing | None:
     """What the cursor is in, if the file closes it; `inside`: what is open there, as `Lexer.split` has it."""
     level = open_string(inside)
