@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from engines import CANCELLED, count, engine_here, nothing_runs, rounds_when_ended
+from tree_sitter import Tree
 
 from server.completion.cache import CompletionCache
 from server.completion.generated import Generated
@@ -24,6 +26,7 @@ from server.completion.service import CompletionService
 from server.completion.spot import Spot
 from server.completion.submission import THROTTLED_S
 from server.completion.surroundings import surroundings
+from server.context.file_errors import AT_ONCE_S, PARSE_LIMIT_S, FileErrors
 from server.documents.document import Change, Document, Place
 from server.documents.places import places_after
 from server.documents.positions import Range
@@ -320,6 +323,25 @@ async def test_generations_wait_for_their_turn_at_the_engine_and_those_overtaken
     monkeypatch.setattr(throttler, "period", 0.0)
     assert (await last).text == "[1, 2]"
     assert len(most_at_once) == 2
+
+
+async def test_the_file_is_parsed_while_the_engine_works_and_a_sound_text_waits_for_no_thread(
+    service: CompletionService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parses: list[tuple[bool, float]] = []
+    parse = FileErrors._parse
+
+    def noted(file: FileErrors, data: bytes, tree: Tree | None, limit_s: float) -> Tree:
+        parses.append((threading.current_thread() is threading.main_thread(), limit_s))
+        return parse(file, data, tree, limit_s)
+
+    monkeypatch.setattr(FileErrors, "_parse", noted)
+    typist = Typist(service, "def add(items):\n")
+    assert (await typist.ask()).text == BODY
+    assert parses == [(False, PARSE_LIMIT_S), (True, AT_ONCE_S)]
+    typist.type(BODY[:4])
+    assert (await typist.ask()).text == BODY[4:]
+    assert len(parses) == 2
 
 
 async def test_keys_ahead_of_a_text_that_goes_another_way_are_never_shown_its_end(service: CompletionService) -> None:

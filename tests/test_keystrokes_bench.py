@@ -77,6 +77,23 @@ async def test_the_player_accepts_what_is_right_and_types_what_is_left(profile: 
     assert played.keys + played.keys_spared == len(keys) + 2
 
 
+async def test_a_text_that_was_typed_through_taken_back_and_shown_again_is_shown_once(profile: Profile) -> None:
+    body = "    return sum(items)"
+    keys = (
+        Event(600, type=" "),
+        Event(900, type="q"),
+        Event(1100, erase=1),
+        Event(1300, type=" "),
+        Event(1600, erase=1),
+    )
+    trace = Trace(
+        "python", "def add(items):\n\n", 1, 0, (Event(1, type=" "), Event(2, erase=1), *keys, Event(1900, type=" "))
+    )
+    async with driver(str(profile.file)) as window:
+        played = await play(trace, window)
+    assert "".join(played.shown) in body and any(each.text for each in played.asked)
+
+
 def test_quantiles_of_nothing_are_zeros() -> None:
     assert p50_p95([]) == {"count": 0, "p50": 0.0, "p95": 0.0}
     assert p50_p95([3.0, 1.0, 2.0]) == {"count": 3, "p50": 2.0, "p95": 3.0}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PARSE_LIMIT_S = 0.05  # of processor time, for each parse
 AT_ONCE_S = 0.002  # the same of one for which the event loop may wait
+MOSTLY_AT_ONCE_S = 0.01  # so long may the file without a text have taken: with one it is mostly quicker
 LARGEST_UNREAD = 120_000  # characters of a file without a tree that are parsed for its errors
 _LONE_CR = re.compile(rb"\r(?!\n)")
 
@@ -53,14 +54,14 @@ class FileErrors:
             return self._known[key]
 
     def errors_at_once(self, text: str) -> int | None:
-        """The same where it is known, or takes no time worth speaking of: the file without the text took none either.
+        """The same where it is known, or takes no time worth speaking of.
 
         For the event loop; None when the answer is for a thread to find.
         """
         if not self._parsing.acquire(blocking=False):
             return None
         try:
-            if (text, 0) not in self._known and self._parsed and self._took_s <= AT_ONCE_S:
+            if (text, 0) not in self._known and self._parsed and self._took_s <= MOSTLY_AT_ONCE_S:
                 with contextlib.suppress(ParseLimit):
                     self._known[text, 0] = self._errors(text, 0, AT_ONCE_S)
             return self._known.get((text, 0))

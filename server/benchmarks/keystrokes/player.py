@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from server.benchmarks.keystrokes.driver import Asked, Driver
 from server.benchmarks.keystrokes.traces import Event, Trace
+from server.documents.common_prefix import common_prefix
 from server.documents.document import Place
 
 
@@ -15,7 +16,8 @@ from server.documents.document import Place
 class Play:
     """What a trace brought: requests, keys typed and keys that acceptances spared, texts shown and accepted.
 
-    A text is in `shown` once, however long it stays; also one that had only begun to grow.
+    A text is in `shown` once, however long it stays and however often it comes back; also one that had only begun to
+    grow.
     """
 
     asked: list[Asked] = field(default_factory=list)
@@ -48,7 +50,8 @@ class _Player:
         self._waiting: asyncio.Task[Asked] | None = None
         self._id = ""
         self._spared = 0  # characters of the coming keys that an acceptance has brought already
-        self._last = ""
+        self._seen: list[tuple[int, str]] = []  # what was shown, with all before it, and how much that was
+        self._before = ""  # the cursor, when it was asked last
         self.play = Play()
 
     def is_spared(self, event: Event) -> bool:
@@ -76,10 +79,12 @@ class _Player:
 
     async def settle(self) -> None:
         if self._waiting is not None:
-            self._note(await self._waiting)
+            self._note(self._before, await self._waiting)
             self._waiting = None
 
     def _ask(self) -> None:
+        lines, place = self._driver.document.lines, self._place
+        self._before = "".join(lines[: place.line]) + lines[place.line][: place.column]
         self._id, self._waiting = self._driver.ask(self._place)
 
     def _cancel(self) -> None:
@@ -87,10 +92,11 @@ class _Player:
         if self._waiting is None:
             return
         if self._waiting.done():
-            self._note(self._waiting.result())
+            self._note(self._before, self._waiting.result())
         else:
             self._driver.cancel(self._id)
-            self._waiting.add_done_callback(lambda task: self._note(task.result()))
+            before = self._before
+            self._waiting.add_done_callback(lambda task: self._note(before, task.result()))
         self._waiting = None
 
     async def _consider(self, goes_on: str) -> None:
@@ -110,9 +116,12 @@ class _Player:
         self._spared = len(shown.text)
         self._ask()
 
-    def _note(self, asked: Asked) -> None:
+    def _note(self, before: str, asked: Asked) -> None:
         self.play.asked.append(asked)
-        seen = asked.text or asked.grown
-        if seen and not (self._last and self._last.endswith(seen)):
-            self.play.shown.append(seen)
-        self._last = seen
+        whole, start = before + (asked.text or asked.grown), len(before)
+        # Of a text that has grown, that was typed through or that came back, what is new of it.
+        known = [common_prefix(whole, other) for begin, other in self._seen if begin <= start]
+        fresh = whole[max([start, *known]) :]
+        if fresh:
+            self.play.shown.append(fresh)
+            self._seen.append((start, whole))
