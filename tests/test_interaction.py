@@ -336,7 +336,7 @@ async def test_the_file_is_parsed_while_the_engine_works_and_a_sound_text_waits_
         return parse(file, data, tree, limit_s)
 
     monkeypatch.setattr(FileErrors, "_parse", noted)
-    typist = Typist(service, "def add(items):\n")
+    typist = Typist(service, "# nobody has asked here before\ndef add(items):\n")
     assert (await typist.ask()).text == BODY
     assert parses == [(False, PARSE_LIMIT_S), (True, AT_ONCE_S)]
     typist.type(BODY[:4])
