@@ -51,7 +51,8 @@ def test_some_layers_of_a_mimo_are_random_in_the_form_of_its_checkpoint(form: An
     target = target_spec(small | {"intermediate_size": 128, "moe_intermediate_size": 128})
     draft = draft_spec(tiny_mimo.draft_config(hidden_size=128))
     geometry = replace(published, pair=(target, draft), form=form)
-    made, drafted = random_pair(geometry, 8, 64, torch.device("cpu"), torch.float32)
+    made, drafted = random_pair(geometry, 8, 64, [torch.device("cpu")] * 2, torch.float32)
+    assert len(made.stages) == 2 and made.stages[0].start == 0 and made.stages[1].stop == len(made.layers)
     session = Session(made, drafted, 64)
     decoder = BlockDecoder(made, drafted)
     decoder.prefill(session, list(range(20)))
@@ -76,3 +77,7 @@ def test_the_layers_that_are_measured_are_those_of_the_published_models() -> Non
         assert all(layer.mixture and layer.mixture.num_experts == 256 for layer in layers)
         assert [layer.qkv_size for layer in layers] == [14848] * 5 + [13568]
         assert geometry.pair[1].layers[0].window == 1024 and len(geometry.pair[1].target_layer_ids) == 5
+    for name in ("mimo-v2.5", "mimo-v2.6-flash"):
+        whole = GEOMETRIES[name].pair
+        assert whole is not None and len(whole[0].layers) == 48
+        assert whole[1].target_layer_ids == (0, 11, 23, 35, 47)

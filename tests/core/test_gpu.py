@@ -180,6 +180,22 @@ def test_layers_split_over_two_devices_give_the_text_of_one_bit_for_bit(
             assert found[0] == found[1]
 
 
+def test_step_costs_over_two_stages_are_measured_beside_their_floor() -> None:
+    from dataclasses import replace
+
+    from dflash_core.benchmarks.geometry import GEOMETRIES, measure
+
+    published = GEOMETRIES["qwen3-8b"]
+    layer = replace(published.layer, hidden_size=256, intermediate_size=512, num_heads=4, num_kv_heads=2, head_dim=64)
+    small = replace(published, layers=4, layer=layer, vocab_size=2048, draft_layers=2)
+    last = f"cuda:{torch.cuda.device_count() - 1}"
+    report = measure(small, context=64, prompts=(64,), repeats=4, devices=("cuda:0", last))
+    assert [stage["device"] for stage in report["stages"]] == ["cuda:0", last]
+    (run_of_8,) = report["runs"]
+    assert list(run_of_8["round_over_floor_by_width"]) == [1, 2, 4, 8]
+    assert all(over > 1 for over in run_of_8["round_over_floor_by_width"].values())
+
+
 def test_sessions_of_two_stages_are_given_up_and_cancelled_together(tmp_path: Path) -> None:
     stored, _ = tiny_mimo.published(tiny_mimo.tensors(), **MIMO["FP8"])
     target = tiny_mimo.write_published(tmp_path / "target", stored, **tiny_mimo.V2_5)

@@ -45,6 +45,23 @@ def test_a_published_layout_gives_the_logits_of_the_plain_model(layout: str, tmp
     assert (found - exact).abs().max() <= 1e-5 * exact.abs().max()
 
 
+def test_blocks_of_scales_may_end_within_a_projection(tmp_path: Path) -> None:
+    rows = 20  # of a block: queries, keys and values have 192, 48 or 96, and 32 or 64
+    stored, values = tiny_mimo.published(WEIGHTS, fused=False)
+    for name in [name for name in stored if f"{name}_scale_inv" in stored]:
+        stored[name], grid = tiny_mimo.fp8_blocks(WEIGHTS[name], rows)
+        stored[f"{name}_scale_inv"] = grid
+        spread = grid.repeat_interleave(rows, 0).repeat_interleave(tiny_mimo.BLOCK, 1)
+        out, columns = stored[name].shape
+        values[name] = stored[name].float() * spread[:out, :columns]
+    folder = tiny_mimo.write_published(tmp_path / "published", stored)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"]["weight_block_size"] = [rows, tiny_mimo.BLOCK]
+    (folder / "config.json").write_text(json.dumps(config))
+    found, exact = logits_of(load_target(folder), TOKENS, [40]), plain_logits(tmp_path / "values", values, {})
+    assert (found - exact).abs().max() <= 1e-5 * exact.abs().max()
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_published_layout_is_as_near_to_the_bf16_model_as_its_format_allows(layout: str, tmp_path: Path) -> None:
     made, changes = LAYOUTS[layout]["made"], LAYOUTS[layout]["changes"]
