@@ -211,9 +211,7 @@ def stop_at(
     got = sound_text(kept, site.cursor, snapshot.errors, ending) if kept else ""
     insertion = fit(got, site, lambda: snapshot.errors) if got else None
     answer_ms = (time.thread_time() - begun) * 1000
-    withdrawn = bool(shown) and not got.startswith(shown)
-    if withdrawn and got:
-        withdrawn = not sound_text(kept, site.cursor, snapshot.errors, ending, shown)
+    withdrawn = not got.startswith(shown) and not sound_text(kept, site.cursor, snapshot.errors, ending, shown)
     if insertion is not None:
         document.apply([Change(insertion.text, insertion.range)])
     after = document.text

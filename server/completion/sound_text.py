@@ -13,7 +13,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 from server.completion.boundaries.boundary import CursorText
 from server.completion.boundaries.line_boundary import REPETITION
@@ -92,11 +91,14 @@ def sound_text(text: str, cursor: CursorText, file: FileErrors | None, ending: E
     if not ending.off and _is_sound(text, cursor, file, now):
         return text
     limit = time.thread_time() + SEARCH_S
-    for candidate in chain(_candidates(text, cursor, ending), closings(shown, cursor)):
+    for candidate in _candidates(text, cursor, ending):
         if candidate.startswith(shown) and _is_sound(candidate, cursor, file, now):
             return candidate
         if time.thread_time() > limit:
             break
+    for candidate in closings(shown, cursor) if shown else ():
+        if _is_sound(candidate, cursor, file, now):
+            return candidate
     near = errors_around(cursor)
     # What takes a parser too long in a large file may be found out of what stands near.
     return sound_text(text, cursor, near, ending, shown) if file.gave_up and file is not near else ""
