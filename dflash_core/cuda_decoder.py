@@ -24,6 +24,7 @@ from dflash_core.kernels.many_rows import rms_norm
 from dflash_core.kernels.skinny_linear import HalfNormed, column_tiles, skinny_argmax
 from dflash_core.kernels.verification import accept, argmax_of_tiles
 from dflash_core.kv_cache import capacity_for
+from dflash_core.layers.stored_weights import Mxfp4Experts
 from dflash_core.policy import verify_widths
 from dflash_core.sessions import Session
 from dflash_core.stage import Stage, Taps, addresses
@@ -39,6 +40,8 @@ class CudaDecoder(BlockDecoder):
 
     def __init__(self, target: Target, draft: Draft | None, context: int) -> None:
         super().__init__(target, draft)
+        for experts in [module for module in target.modules() if isinstance(module, Mxfp4Experts)]:
+            experts.fold()
         device = target.device
         capacity = capacity_for(context + self.block_size)
         self._block = torch.zeros(MOST_ROWS, dtype=torch.int64, device=device)

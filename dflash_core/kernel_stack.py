@@ -17,7 +17,7 @@ from dflash_core.kernels.block_attention import Scratch, block_attention
 from dflash_core.kernels.heads import place_heads
 from dflash_core.kernels.many_rows import chunk_attention, gate, rms_norm
 from dflash_core.kernels.mixture import Routing, mix, route
-from dflash_core.kernels.skinny_linear import BlockScales, HalfNormed, column_tiles, skinny_linear
+from dflash_core.kernels.skinny_linear import BlockScales, HalfNormed, column_tiles, router_tiling, skinny_linear
 from dflash_core.kernels.unpack import unpack_fp8
 from dflash_core.kernels.verification import embed
 from dflash_core.layers.attention import Attention
@@ -205,7 +205,7 @@ class Stack:
         pairs = rows * spec.experts_per_row
         logits = _part(self._logits, rows, spec.num_experts)
         if isinstance(normed, HalfNormed):
-            skinny_linear(normed, mixture.gate.weight, logits)
+            skinny_linear(normed, mixture.gate.weight, logits, tiles=router_tiling(x.shape[1]))
         else:
             torch.mm(normed.to(logits.dtype), mixture.gate.weight.T, out=logits)
         assert self.routing is not None

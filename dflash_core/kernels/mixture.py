@@ -16,7 +16,8 @@ from torch import Tensor
 
 from dflash_core.kernels import MOST_ROWS
 from dflash_core.kernels.launch import ONE_FOR_ALL, begin, launch_options
-from dflash_core.kernels.skinny_linear import HalfNormed
+from dflash_core.kernels.skinny_linear import HalfNormed, Tiling
+from dflash_core.kernels.stored import mxfp4_to_bf16, unpack
 from dflash_core.layers.moe import Experts
 from dflash_core.layers.stored_weights import MXFP4_GROUP, Fp8Experts, Mxfp4Experts
 from dflash_core.specs import MixtureSpec
@@ -47,67 +48,77 @@ class Routing(NamedTuple):
 
 @triton.jit
 def _pick(
-    logits, bias, count, ids, weights, scale, EXPERTS: tl.constexpr, PICKED: tl.constexpr, NORMALIZED: tl.constexpr,
-    SIGMOID: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+    logits, bias, count, ids, weights, order, counts, scale, rows,
+    EXPERTS: tl.constexpr, PICKED: tl.constexpr, NORMALIZED: tl.constexpr, SIGMOID: tl.constexpr,
+    ORDERED: tl.constexpr, M: tl.constexpr, E: tl.constexpr, P: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    """M rows a program. ORDERED: one program has all rows, and puts their pairs in order as well."""
     begin(PDL)
-    row = tl.program_id(0)
-    e = tl.arange(0, BLOCK)
-    scores = tl.load(logits + row * EXPERTS + e, mask=e < EXPERTS, other=float("-inf")).to(tl.float32)
+    row = tl.program_id(0) * M + tl.arange(0, M)
+    e = tl.arange(0, E)
+    known = (row < rows)[:, None] & (e < EXPERTS)[None, :]
+    scores = tl.load(logits + row[:, None] * EXPERTS + e[None, :], mask=known, other=float("-inf")).to(tl.float32)
     if SIGMOID:
         shares = 1.0 / (1.0 + tl.exp(-scores))
-        choice = shares + tl.load(bias + e, mask=e < EXPERTS, other=0.0)
+        left = shares + tl.load(bias + e, mask=e < EXPERTS, other=0.0)[None, :]
     else:
-        shares = tl.exp(scores - tl.max(scores, axis=0))
-        shares = shares / tl.sum(shares, axis=0)
-        choice = shares
-    choice = tl.where(e < EXPERTS, choice, float("-inf"))
-    real = row < tl.load(count)
-    left = choice
-    total = 0.0
-    for _ in tl.static_range(PICKED):
-        _best, at = tl.max(left, axis=0, return_indices=True)
-        total += tl.sum(tl.where(e == at, shares, 0.0), axis=0)
-        left = tl.where(e == at, float("-inf"), left)
-    left = choice
-    for place in tl.static_range(PICKED):
-        _best, at = tl.max(left, axis=0, return_indices=True)
-        value = tl.sum(tl.where(e == at, shares, 0.0), axis=0)
-        if NORMALIZED:
-            value = value / total
-        value = value * scale
-        tl.store(ids + row * PICKED + place, tl.where(real, at, EXPERTS).to(tl.int32))
-        # Rounded as the published router rounds it: to the type of its logits.
-        tl.store(weights + row * PICKED + place, value.to(logits.dtype.element_ty).to(tl.float32))
-        left = tl.where(e == at, float("-inf"), left)
+        # A row that is none has no largest score: it is given one.
+        shares = tl.exp(scores - tl.maximum(tl.max(scores, axis=1), -1e30)[:, None])
+        shares = shares / tl.maximum(tl.sum(shares, axis=1), 1e-30)[:, None]
+        left = shares
+    left = tl.where(known, left, float("-inf"))
+    real = (row < tl.load(count)) & (row < rows)
+    place = tl.arange(0, P)
+    picked = tl.full([M, P], EXPERTS, tl.int32)
+    values = tl.zeros([M, P], tl.float32)
+    total = tl.zeros([M], tl.float32)
+    for turn in tl.static_range(PICKED):
+        at = tl.argmax(left, axis=1)
+        here = e[None, :] == at[:, None]
+        value = tl.sum(tl.where(here, shares, 0.0), axis=1)
+        total += value
+        left = tl.where(here, float("-inf"), left)
+        taken = place[None, :] == turn
+        values = tl.where(taken, value[:, None], values)
+        picked = tl.where(taken & real[:, None], at[:, None], picked)
+    if NORMALIZED:
+        values = values / tl.maximum(total, 1e-30)[:, None]  # of a row that is none it is 0
+    values = values * scale
+    pair = row[:, None] * PICKED + place[None, :]
+    inside = (row < rows)[:, None] & (place < PICKED)[None, :]
+    tl.store(ids + pair, picked, mask=inside)
+    # Rounded as the published router rounds it: to the type of its logits.
+    tl.store(weights + pair, values.to(logits.dtype.element_ty).to(tl.float32), mask=inside)
+    if ORDERED:
+        # Places that are none (no pair of theirs is stored) go behind all others.
+        mine = tl.reshape(tl.where(inside, picked, EXPERTS + 1), [M * P])
+        number = tl.reshape(pair, [M * P])
+        stored = tl.reshape(inside.to(tl.int32), [M * P]) > 0
+        n = tl.arange(0, M * P)
+        before = (mine[None, :] < mine[:, None]) | ((mine[None, :] == mine[:, None]) & (n[None, :] < n[:, None]))
+        tl.store(order + tl.sum(before.to(tl.int32), axis=1), number, mask=stored)
+        found = tl.sum((mine[:, None] == e[None, :]).to(tl.int32), axis=0)
+        tl.store(counts + e, found, mask=e < EXPERTS)
 
 
 @triton.jit
-def _order_few(ids, order, counts, pairs, EXPERTS: tl.constexpr, P: tl.constexpr, E: tl.constexpr, PDL: tl.constexpr):
-    begin(PDL)
-    p = tl.arange(0, P)
-    mine = tl.load(ids + p, mask=p < pairs, other=EXPERTS)
-    before = (mine[None, :] < mine[:, None]) | ((mine[None, :] == mine[:, None]) & (p[None, :] < p[:, None]))
-    rank = tl.sum(before.to(tl.int32), axis=1)
-    tl.store(order + rank, p, mask=p < pairs)
-    e = tl.arange(0, E)
-    tl.store(counts + e, tl.sum((mine[:, None] == e[None, :]).to(tl.int32), axis=0), mask=e < EXPERTS)
-
-
-@triton.jit
-def unpack_pairs(packed, factor, K: tl.constexpr, N: tl.constexpr, dtype: tl.constexpr):
-    """MXFP4 -> the values of the low and of the high halves, exact in `dtype`, [K / 2, N] each.
+def unpack_pairs(packed, factor, K: tl.constexpr, N: tl.constexpr, dtype: tl.constexpr, FAST: tl.constexpr):
+    """Folded MXFP4 -> the values of the low and of the high halves, exact in `dtype`, [K / 2, N] each.
 
     packed: bytes [K / 2, N], two values down each column; factor: bytes [K / 32, N], 2 ** (factor - 127) of each 32.
     """
-    code = packed.to(tl.int32)
-    # 14 more than it says: a code's bits are those of an fp16 number that is 2 ** 14 times smaller.
-    exponent = tl.maximum(tl.minimum(factor.to(tl.int32) + 14, 254), 1)
-    power = (exponent << 23).to(tl.float32, bitcast=True)
+    # The lowest power has no exponent: it is subnormal in either type.
+    if FAST:
+        power = tl.where(factor == 0, 0x40, factor.to(tl.int16) << 7).to(tl.int16).to(tl.bfloat16, bitcast=True)
+        power = tl.reshape(tl.broadcast_to(power[:, None, :], [K // 32, 16, N]), [K // 2, N])
+        return mxfp4_to_bf16(packed, power)
+    power = tl.where(factor == 0, 0x400000, factor.to(tl.int32) << 23).to(tl.float32, bitcast=True)
     power = tl.reshape(tl.broadcast_to(power[:, None, :], [K // 32, 16, N]), [K // 2, N])
+    code = packed.to(tl.int32)
     low = (((code & 7) << 9) | ((code & 8) << 12)).to(tl.int16).to(tl.float16, bitcast=True)
     high = (((code & 0x70) << 5) | ((code & 0x80) << 8)).to(tl.int16).to(tl.float16, bitcast=True)
-    return (low.to(tl.float32) * power).to(dtype), (high.to(tl.float32) * power).to(dtype)
+    # A code's bits are those of an fp16 number that is 2 ** 14 times smaller.
+    return (low.to(tl.float32) * 16384.0 * power).to(dtype), (high.to(tl.float32) * 16384.0 * power).to(dtype)
 
 
 @triton.jit
@@ -121,9 +132,10 @@ def _experts(
     STORED: tl.constexpr, SCALE_ROWS: tl.constexpr, SCALE_COLUMNS: tl.constexpr, GATED: tl.constexpr,
     NORMED: tl.constexpr, PICKED: tl.constexpr, EXPERTS: tl.constexpr, E: tl.constexpr,
     SQUARES: tl.constexpr, SQUARE_ROWS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    BLOCK_K: tl.constexpr, EVEN_N: tl.constexpr, EVEN_K: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     begin(PDL)
+    FAST: tl.constexpr = PDL and x.dtype.element_ty == tl.bfloat16
     # Which expert this tile belongs to: experts follow each other, each with as many tiles as its pairs fill.
     e = tl.arange(0, E)
     count = tl.load(counts + e, mask=e < EXPERTS, other=0)
@@ -162,41 +174,43 @@ def _experts(
             inside = inside & (c < K)[None, :]
             wanted = wanted & (c < K)[:, None]
         if STORED == "mxfp4":
-            # Two values a byte, the first in the low half: columns of x are taken in two halves as well, so that no
-            # value has to change its place.
+            # Two values a byte, of two runs of 16: the columns of x are taken in two halves as well.
             pairs = begin_k // 2 + tl.arange(0, BLOCK_K // 2)
-            known = live[:, None] & (pairs < width)[None, :]
-            even = tl.load(source[:, None] + 2 * pairs[None, :], mask=known, other=0.0)
-            odd = tl.load(source[:, None] + 2 * pairs[None, :] + 1, mask=known, other=0.0)
+            run = tl.arange(0, BLOCK_K // 2) // 16 * 32 + tl.arange(0, BLOCK_K // 2) % 16
             group = begin_k // 32 + tl.arange(0, BLOCK_K // 32)
+            known, wanted, scaled = live[:, None], (n < N)[None, :], (n < N)[None, :]
+            if not EVEN_K:
+                known = known & (pairs < width)[None, :]
+                wanted = wanted & (pairs < width)[:, None]
+                scaled = scaled & (group < scale_stride)[:, None]
+            first = tl.load(source[:, None] + (begin_k + run)[None, :], mask=known, other=0.0)
+            second = tl.load(source[:, None] + (begin_k + 16 + run)[None, :], mask=known, other=0.0)
             at_scale = scales + (first_row + n)[None, :] * scale_stride + group[:, None]
-            here_too = (n < N)[None, :] & (group < scale_stride)[:, None]
-            wanted = (n < N)[None, :] & (pairs < width)[:, None]
             packed = tl.load(row_of_weight + pairs[:, None], mask=wanted, other=0)
-            factor = tl.load(at_scale, mask=here_too, other=0)
-            low, high = unpack_pairs(packed, factor, BLOCK_K, BLOCK_N, source.dtype.element_ty)
-            total = tl.dot(even, low, total, input_precision=PRECISION)
-            total = tl.dot(odd, high, total, input_precision=PRECISION)
+            factor = tl.load(at_scale, mask=scaled, other=0)
+            low, high = unpack_pairs(packed, factor, BLOCK_K, BLOCK_N, source.dtype.element_ty, FAST)
+            total = tl.dot(first, low, total, input_precision=PRECISION)
+            total = tl.dot(second, high, total, input_precision=PRECISION)
             if GATED:
                 packed = tl.load(row_of_up + pairs[:, None], mask=wanted, other=0)
-                factor = tl.load(at_scale + tl.cast(N, tl.int64) * scale_stride, mask=here_too, other=0)
-                low, high = unpack_pairs(packed, factor, BLOCK_K, BLOCK_N, source.dtype.element_ty)
-                total_up = tl.dot(even, low, total_up, input_precision=PRECISION)
-                total_up = tl.dot(odd, high, total_up, input_precision=PRECISION)
+                factor = tl.load(at_scale + tl.cast(N, tl.int64) * scale_stride, mask=scaled, other=0)
+                low, high = unpack_pairs(packed, factor, BLOCK_K, BLOCK_N, source.dtype.element_ty, FAST)
+                total_up = tl.dot(first, low, total_up, input_precision=PRECISION)
+                total_up = tl.dot(second, high, total_up, input_precision=PRECISION)
         else:
             block = tl.load(source[:, None] + c[None, :], mask=inside, other=0.0)
             w = tl.load(row_of_weight + c[:, None], mask=wanted, other=0.0)
             if STORED == "fp8":
                 at_scale = scales + (first_row + n) // SCALE_ROWS * scale_stride + begin_k // SCALE_COLUMNS
                 s = tl.load(at_scale, mask=n < N, other=0.0)
-                total += tl.dot(block, w.to(block.dtype), input_precision=PRECISION) * s[None, :]
+                total += tl.dot(block, unpack(w, block.dtype, FAST), input_precision=PRECISION) * s[None, :]
             else:
                 total = tl.dot(block, w, total, input_precision=PRECISION)
             if GATED:
                 up = tl.load(row_of_up + c[:, None], mask=wanted, other=0.0)
                 if STORED == "fp8":
                     s = tl.load(at_scale + tl.cast(N, tl.int64) // SCALE_ROWS * scale_stride, mask=n < N, other=0.0)
-                    total_up += tl.dot(block, up.to(block.dtype), input_precision=PRECISION) * s[None, :]
+                    total_up += tl.dot(block, unpack(up, block.dtype, FAST), input_precision=PRECISION) * s[None, :]
                 else:
                     total_up = tl.dot(block, up, total_up, input_precision=PRECISION)
     if NORMED:
@@ -256,18 +270,16 @@ def route(
     choice_bias: fp32 [num_experts], of a sigmoid router.
     """
     rows, experts = logits.shape
-    _pick[(rows,)](
-        logits, choice_bias if choice_bias is not None else logits, count, routing.ids, routing.weights, spec.scale,
+    few = rows <= MOST_ROWS
+    # A warp has whole rows, so that a row's sums run in one order however many rows a block has.
+    together = (8 if rows <= 8 else MOST_ROWS) if few else 1
+    _pick[(triton.cdiv(rows, together),)](
+        logits, choice_bias if choice_bias is not None else logits, count, *routing, spec.scale, rows,
         EXPERTS=experts, PICKED=spec.experts_per_row, NORMALIZED=spec.normalized, SIGMOID=spec.router == "sigmoid",
-        BLOCK=triton.next_power_of_2(experts), **launch_options(),
+        ORDERED=few, M=together, E=triton.next_power_of_2(experts), P=triton.next_power_of_2(spec.experts_per_row),
+        num_warps=8 if few else 1, **launch_options(),
     )  # fmt: skip
-    pairs = routing.ids.shape[0]
-    if rows <= MOST_ROWS:
-        _order_few[(1,)](
-            routing.ids, routing.order, routing.counts, pairs, EXPERTS=experts,
-            P=max(16, triton.next_power_of_2(pairs)), E=triton.next_power_of_2(experts), **launch_options(),
-        )  # fmt: skip
-    else:
+    if not few:
         routing.order.copy_(routing.ids.argsort(stable=True))
         one = torch.ones_like(routing.ids)
         counted = torch.zeros(experts + 1, dtype=torch.int32, device=logits.device)
@@ -318,6 +330,16 @@ def _stored(experts: Experts | Fp8Experts | Mxfp4Experts) -> tuple[_Weight, _Wei
     return _Weight(gate_up, experts.gate_up_scales, form, block), _Weight(down, experts.down_scales, form, block)
 
 
+_CHUNK = Tiling(64, 64, 4, 3)
+
+
+def _tiling(form: str, gated: bool) -> Tiling:
+    """Of the few rows of a block."""
+    if form == "mxfp4":
+        return Tiling(32 if gated else 64, 128, 4, 4)
+    return Tiling(32 if gated else 64, 128, 4, 4)
+
+
 def _product(
     x: Tensor | HalfNormed, weight: _Weight, out: Tensor, routing: Routing, spec: MixtureSpec, half: HalfNormed | None,
     few: bool,
@@ -326,9 +348,8 @@ def _product(
     columns, channels = out.shape[1], x.shape[1]
     gated = weight.values.shape[1] != columns
     pairs = out.shape[0]
-    block_m = MOST_ROWS if few else 64
-    block_n = (32 if gated else 64) if few else 64
-    step = (128 if few else 64) * 2 // x.dtype.itemsize
+    t = _tiling(weight.form, gated) if few else _CHUNK
+    block_m, block_n, step = (MOST_ROWS if few else 64), t.columns, t.channels * 2 // x.dtype.itemsize
     if weight.form == "fp8":  # a tile lies within one column of blocks
         step = math.gcd(step, weight.block[1])
     while channels % step and step > (32 if weight.form == "mxfp4" else 16):
@@ -344,7 +365,8 @@ def _product(
         GATED=gated, NORMED=half is not None, PICKED=spec.experts_per_row, EXPERTS=spec.num_experts,
         E=triton.next_power_of_2(spec.num_experts),
         SQUARES=triton.next_power_of_2(half.squares.shape[0]) if half else 1,
-        SQUARE_ROWS=MOST_ROWS, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=step, EVEN_K=channels % step == 0,
-        PRECISION="ieee" if x.dtype == torch.float32 else "tf32", num_warps=4, num_stages=4 if few else 3,
+        SQUARE_ROWS=MOST_ROWS, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=step,
+        EVEN_N=columns % block_n == 0, EVEN_K=channels % step == 0,
+        PRECISION="ieee" if x.dtype == torch.float32 else "tf32", num_warps=t.warps, num_stages=t.stages,
         **launch_options(),
     )  # fmt: skip

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from dflash_core.kernels import MOST_ROWS
 from dflash_core.kernels.launch import ONE_FOR_ALL, begin, launch_options, prefetch
+from dflash_core.kernels.stored import unpack
 
 _EXCHANGED = 1 << 22
 """Floats that the programs of one product may hand to each other: MOST_ROWS x columns x parts of the widest."""
@@ -72,6 +73,11 @@ def tiling(columns: int, channels: int, gated: bool = False) -> Tiling:
     return _dividing(Tiling(64, 256, 4, 3 if columns >= 65536 else 4), channels)
 
 
+def router_tiling(channels: int) -> Tiling:
+    """A router has few columns and, in fp32, wide rows: were its channels not shared out, few processors would read."""
+    return _dividing(Tiling(16, 128, 2, 4, parts=8), channels)
+
+
 def _dividing(t: Tiling, channels: int) -> Tiling:
     """The same with tiles that divide the channels, where a power of two does."""
     step = t.channels
@@ -123,6 +129,7 @@ def _skinny_linear(
     PRECISION: tl.constexpr,
     PDL: tl.constexpr,
 ):
+    FAST: tl.constexpr = PDL and x.dtype.element_ty == tl.bfloat16
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     m = tl.arange(0, BLOCK_M)
     first = 0
@@ -158,7 +165,7 @@ def _skinny_linear(
             total = tl.dot(block, w, total, input_precision=PRECISION)
         else:
             s = tl.load(scales + n // SCALE_ROWS * scale_stride + start // SCALE_COLUMNS, mask=n < N, other=0.0)
-            total += tl.dot(block, w.to(block.dtype), input_precision=PRECISION) * s[None, :]
+            total += tl.dot(block, unpack(w, block.dtype, FAST), input_precision=PRECISION) * s[None, :]
         if GATED:
             if EVEN_K and EVEN_N:
                 up = tl.load(row_of_up + at[:, None], eviction_policy="evict_first")
@@ -169,7 +176,7 @@ def _skinny_linear(
             else:
                 at_scale = (N + n) // SCALE_ROWS * scale_stride + start // SCALE_COLUMNS
                 s = tl.load(scales + at_scale, mask=n < N, other=0.0)
-                total_up += tl.dot(block, up.to(block.dtype), input_precision=PRECISION) * s[None, :]
+                total_up += tl.dot(block, unpack(up, block.dtype, FAST), input_precision=PRECISION) * s[None, :]
     if PARTS > 1:
         tile = tl.program_id(0)
         cell = m[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]

@@ -25,15 +25,31 @@ def unpack_fp8(weight: Tensor, scales: Tensor, block: tuple[int, int], dtype: to
     return (weight.float() * spread[..., : weight.shape[-1]]).to(dtype)
 
 
-def unpack_mxfp4(packed: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
+def unpack_mxfp4(packed: Tensor, scales: Tensor, dtype: torch.dtype, *, folded: bool = False) -> Tensor:
     """packed: uint8 [..., N, K / 2], the first of two values in the low half; scales: uint8 [..., N, K / 32].
 
-    A scale s stands for 2 ** (s - 127).
+    A scale s stands for 2 ** (s - 127). folded: as `fold_mxfp4` leaves it.
     """
     values = torch.tensor(_E2M1, device=packed.device)
-    pairs = torch.stack([values[(packed & 15).int()], values[(packed >> 4).int()]], dim=-1).flatten(-2)
+    halves = values[(packed & 15).int()], values[(packed >> 4).int()]
+    if folded:
+        found = torch.cat([half.unflatten(-1, (-1, MXFP4_GROUP // 2)) for half in halves], dim=-1).flatten(-2)
+    else:
+        found = torch.stack(halves, dim=-1).flatten(-2)
     factors = torch.exp2(scales.float() - 127).repeat_interleave(MXFP4_GROUP, dim=-1)
-    return (pairs * factors).to(dtype)
+    return (found * factors).to(dtype)
+
+
+def fold_mxfp4(packed: Tensor) -> Tensor:
+    """Published bytes hold values 2 i and 2 i + 1 of a row; these hold i and i + 16 of a group.
+
+    So the low halves of a kernel's bytes belong to runs of the rows that they are multiplied with, and so do the high
+    ones: it reads those rows in stretches, not every other value.
+    packed: uint8 [..., N, K / 2].
+    """
+    groups = torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2).unflatten(-1, (-1, MXFP4_GROUP))
+    low, high = groups.chunk(2, dim=-1)
+    return (low | high << 4).flatten(-2)
 
 
 class Fp8Linear(nn.Module):
@@ -79,6 +95,9 @@ class Fp8Experts(nn.Module):
 class Mxfp4Experts(nn.Module):
     """The stacked weights of a layer's experts in MXFP4: two values a byte, a scale for each 32 of a row."""
 
+    folded = False
+    """Whether `fold` was called."""
+
     def __init__(self, hidden_size: int, spec: MixtureSpec) -> None:
         super().__init__()
         experts, ffn = spec.num_experts, spec.intermediate_size
@@ -90,9 +109,19 @@ class Mxfp4Experts(nn.Module):
     def of(self, expert: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """One expert's weights: gate and up [2 * ffn, hidden], down [hidden, ffn]."""
         return (
-            unpack_mxfp4(self.gate_up_proj[expert], self.gate_up_scales[expert], dtype),
-            unpack_mxfp4(self.down_proj[expert], self.down_scales[expert], dtype),
+            unpack_mxfp4(self.gate_up_proj[expert], self.gate_up_scales[expert], dtype, folded=self.folded),
+            unpack_mxfp4(self.down_proj[expert], self.down_scales[expert], dtype, folded=self.folded),
         )
+
+    @torch.inference_mode()
+    def fold(self) -> None:
+        """Puts the weights, where they lie, in the order in which kernels read them."""
+        if self.folded:
+            return
+        for weight in (self.gate_up_proj, self.down_proj):
+            for expert in weight.data:  # one at a time: all at once would need room for all of them again
+                expert.copy_(fold_mxfp4(expert))
+        self.folded = True
 
 
 def _stored(*shape: int, dtype: torch.dtype) -> nn.Parameter:

@@ -11,7 +11,7 @@ import torch
 from dflash_core import Engine, EngineOptions, GenerationRequest
 from server.context.tokenizer import PromptTokenizer
 from server.paths import asset
-from tests.core import tiny, tiny_mimo
+from tests.core import stored_values, tiny, tiny_mimo
 from tests.core.test_decoding import generate, prompts, run
 
 pytestmark = [
@@ -112,6 +112,12 @@ def test_ten_thousand_short_requests_leave_the_memory_of_the_device_flat(embedde
                 generation.cancel()
         assert not generation.error
     assert torch.cuda.memory_reserved() == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_every_stored_value_comes_out_of_a_product_exactly(dtype: torch.dtype) -> None:
+    for found, expected in stored_values.read_by_kernels(torch.device("cuda"), dtype):
+        assert torch.equal(found, expected)
 
 
 MIMO = {

@@ -14,7 +14,7 @@ pytest.importorskip("triton", reason="Triton comes for Linux alone")
 
 ROUND = {"_embed", "_skinny_linear", "_place_heads", "_attend", "_combine", "_argmax_of_tiles", "_accept"}
 PROMPT = {"_rms_norm", "_chunk_attention"}
-MIXTURE = {"_pick", "_order_few", "_experts", "_gather"}
+MIXTURE = {"_pick", "_experts", "_gather"}
 
 
 @pytest.mark.parametrize("form", ["dense", "mixture", "FP8", "MXFP4 experts"])

@@ -18,9 +18,14 @@ from dflash_core.checkpoints.draft import load_draft
 from dflash_core.checkpoints.target import load_target
 from dflash_core.cuda_decoder import CudaDecoder
 from dflash_core.sessions import Session
-from tests.core import tiny, tiny_mimo
+from tests.core import stored_values, tiny, tiny_mimo
 
 CONTEXT = 64
+
+
+def test_every_stored_value_comes_out_of_a_product_exactly() -> None:
+    for found, expected in stored_values.read_by_kernels(torch.device("cpu"), torch.float32):
+        assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("form", tiny_mimo.FORMS)
