@@ -12,8 +12,9 @@ from server.completion.fit import fit
 from server.completion.sound_text import Ending, sound_text
 from server.completion.soundness import errors_around
 from server.completion.surroundings import surroundings
-from server.context.grammars import ParseLimit, parse_lines, parser_for
+from server.context.grammars import ParseLimit, parse, parse_lines, parser_for
 from server.context.languages import LANGUAGES, language_for
+from server.context.syntax import Syntax
 from server.documents.document import Document, Place
 from server.documents.lines import split_lines
 
@@ -77,6 +78,21 @@ def test_a_line_of_nothing_but_beginnings_is_read_once(language: str, piece: str
     assert insertion(line, Place(0, len(line)), "\n\n", language) == ""
 
 
+@pytest.mark.parametrize("language", ["rust", "java", "python"])
+def test_text_that_leaves_hundreds_of_brackets_open_is_not_parsed(language: str) -> None:
+    """Rust's parser takes seconds to mend this, in steps that no callback interrupts."""
+    text = "%w(" * 2000
+    with pytest.raises(ParseLimit):
+        parse(parser_for(_syntax(language)), text.encode(), 30.0)
+    assert insertion(text + "\nx = ", Place(1, 4), "1;\ny = 2;\n", language).startswith("1")
+
+
+def _syntax(language: str) -> Syntax:
+    syntax = language_for(language).syntax
+    assert syntax is not None
+    return syntax
+
+
 class _CountedLines(Sequence[str]):
     """Lines that count how often somebody reads them."""
 
@@ -93,11 +109,9 @@ class _CountedLines(Sequence[str]):
 
 def test_a_scanner_that_reads_on_within_one_token_is_stopped_as_well() -> None:
     """It asks no callback for leave: the text ends for it where the time does."""
-    syntax = language_for("python").syntax
-    assert syntax is not None
     lines = _CountedLines(["\\\n"] * 20_000)
     with pytest.raises(ParseLimit):
-        parse_lines(parser_for(syntax), lines, 0.0)
+        parse_lines(parser_for(_syntax("python")), lines, 0.0)
     assert lines.reads <= 2
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tree_sitter import Parser, Tree
 
 READ_SIZE = 4096  # bytes handed to the parser at once
+OPENERS, CLOSERS = (b"(", b"[", b"{"), (b")", b"]", b"}")
+MOST_OPEN = 300  # brackets that nothing closes
 WHOLE_READ_LINES = 256  # lines handed to the parser at once when it reads them all
 READ_LINES = 8  # the same when it looks for what an edit changed
 
@@ -48,8 +50,11 @@ def parser_for(syntax: Syntax) -> Parser:
 def parse(parser: Parser, data: bytes, limit_s: float, old_tree: Tree | None = None) -> Tree:
     """Parse, from an edited old tree if there is one. Raises ParseLimit.
 
-    limit_s: processor time of this thread; how busy the machine is must not change a completion.
+    limit_s: processor time of this thread; how busy the machine is must not change a completion. Text that leaves
+    hundreds of brackets open is not parsed: mending it can take a parser seconds in one step, which nothing ends.
     """
+    if sum(map(data.count, OPENERS)) - sum(map(data.count, CLOSERS)) > MOST_OPEN:
+        raise ParseLimit
     return _parse(parser, lambda offset, _: data[offset : offset + READ_SIZE], limit_s, time.thread_time, old_tree)
 
 
