@@ -46,7 +46,8 @@ class KVCache:
 
         self.keys = [room(spec, spec.head_dim, place) for spec, place in zip(layers, places, strict=True)]
         self.values = [room(spec, spec.value_dim, place) for spec, place in zip(layers, places, strict=True)]
-        self._batch_rows = {place: torch.arange(batch, device=place)[:, None] for place in places}
+        # By the devices as tensors name them: "cuda" is one of them by its number.
+        self._batch_rows = {keys.device: torch.arange(batch, device=keys.device)[:, None] for keys in self.keys}
 
     @property
     def nbytes(self) -> int:
