@@ -115,6 +115,13 @@ def test_both_spellings_of_a_config_mean_the_same() -> None:
     assert [layer.mixture is None for layer in spec.layers] == [True] + [False] * 5
 
 
+def test_the_window_layers_have_the_heads_that_the_config_gives_them() -> None:
+    own = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "v_head_dim": 8}
+    spec = target_spec(tiny_mimo.config(**{f"swa_{key}": value for key, value in own.items()}))
+    sizes = [(each.num_heads, each.num_kv_heads, each.head_dim, each.value_dim) for each in spec.layers]
+    assert sizes == [(8, 2, 24, 16), *[(4, 2, 32, 8)] * 4, (8, 2, 24, 16)]
+
+
 def test_the_window_layers_keep_their_own_rotary_base_where_the_config_is_flat() -> None:
     spec = target_spec(tiny_mimo.config(**tiny_mimo.V2_5))
     assert spec.rotary.base == 1e7 and spec.window_rotary is not None and spec.window_rotary.base == 1e4
