@@ -71,7 +71,7 @@ def test_heredocs_without_an_end(language: str) -> None:
     assert insertion(text, Place(5000, 5), "a\n\necho b\n", language) == expected
 
 
-@pytest.mark.parametrize("piece", ['\\"', "/ ", "=/[", '"${', "`${", '"\\(', "<<A ", 'r#"', "'"])
+@pytest.mark.parametrize("piece", ["#", '\\"', "/ ", "=/[", '"${', "`${", '"\\(', "<<A ", 'r#"', "'"])
 @pytest.mark.parametrize("language", ["python", "typescriptreact", "kotlin", "shellscript", "swift", "rust"])
 def test_a_line_of_nothing_but_beginnings_is_read_once(language: str, piece: str) -> None:
     line = piece * 4000

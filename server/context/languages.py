@@ -324,7 +324,7 @@ LANGUAGES = (
     _slashes(
         "swift",
         "swift",
-        raw_strings=((r'(#+)"(?:"")?', '"{}'),),
+        raw_strings=((r'(?<!#)(#+)"(?:"")?', '"{}'),),
         multiline_quotes=('"""',),
         interpolations=(('"', r"\\\("), ('"""', r"\\\(")),
         syntax=syntax(
