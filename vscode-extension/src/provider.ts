@@ -47,7 +47,7 @@ export class Provider implements Disposable {
         );
         return items.map((raw) => toItem(raw, place.uri));
       },
-      texts: { text: textOf, rest },
+      texts: { text: textOf, rest, isSame },
       refresh: () => this.refresh(),
       streaming: (on) => this.setStreaming(on),
       version: (uri) => workspace.textDocuments.find((document) => document.uri.toString() === uri)?.version,
@@ -189,6 +189,11 @@ function rest(item: InlineCompletionItem, { place, text, more }: Typed): InlineC
     new Range(start, start.translate(0, Math.max(0, width))),
     item.command,
   );
+}
+
+function isSame(one: InlineCompletionItem, other: InlineCompletionItem): boolean {
+  const isInPlace = one.range === undefined || (other.range?.isEqual(one.range) ?? false);
+  return textOf(one) === textOf(other) && isInPlace;
 }
 
 /** Line ends as one character: the document's own may be two. */

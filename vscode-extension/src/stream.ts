@@ -68,6 +68,8 @@ export interface Texts<Item> {
   text(item: Item): string;
   /** What is left of an item whose text begins with what was typed. */
   rest(item: Item, typed: Typed): Item;
+  /** Whether both look the same to the user, and do the same to the document. */
+  isSame(one: Item, other: Item): boolean;
 }
 
 export class Stream<Item> {
@@ -163,9 +165,17 @@ export class Stream<Item> {
   private become(items: readonly Item[]): void {
     if (this.stopped) return;
     const hadText = this.items.length > 0;
+    const before = this.told;
     this.told = items;
-    if (hadText) this.grown();
-    else this.wake();
+    if (!hadText) {
+      this.wake();
+    } else if (
+      items.length !== before.length ||
+      !items.every((item, index) => this.texts.isSame(item, before[index] as Item))
+    ) {
+      // The last answer often says nothing new: an update for it could only come between the user and the next key.
+      this.grown();
+    }
   }
 
   private wake(): void {

@@ -42,7 +42,11 @@ class FakeHost {
       this.streaming = on;
     },
     version: () => this.version,
-    texts: { text: (item) => item, rest: (item, typed: Typed) => item.slice(typed.text.length) },
+    texts: {
+      text: (item) => item,
+      rest: (item, typed: Typed) => item.slice(typed.text.length),
+      isSame: (one, other) => one === other,
+    },
   });
 
   get last(): Asked {
@@ -281,6 +285,17 @@ test("by hand where a completion is shown, all alternatives are waited for and k
   await later(130);
   assert.equal(host.refreshes, 0, "an update would make the editor forget that it asked");
   assert.equal(host.asked.length, 2);
+});
+
+test("an answer that says nothing new is no update", async () => {
+  const host = new FakeHost();
+  const first = host.provide();
+  host.last.grow("one");
+  await first;
+  host.last.end("one");
+  await later(130);
+  assert.equal(host.refreshes, 0);
+  assert.equal(host.streaming, false);
 });
 
 test("by hand before it is known that what is shown is all of it, the alternatives come all the same", async () => {

@@ -16,6 +16,14 @@ export class Range {
     readonly start: Position,
     readonly end: Position,
   ) {}
+
+  isEqual(other: Range): boolean {
+    const pairs = [
+      [this.start, other.start],
+      [this.end, other.end],
+    ] as const;
+    return pairs.every(([one, two]) => one.line === two.line && one.character === two.character);
+  }
 }
 
 export class Selection extends Range {
