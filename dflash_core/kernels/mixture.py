@@ -102,18 +102,18 @@ def _pick(
 
 
 @triton.jit
-def unpack_pairs(packed, factor, K: tl.constexpr, N: tl.constexpr, dtype: tl.constexpr, FAST: tl.constexpr):
-    """Folded MXFP4 -> the values of the low and of the high halves, exact in `dtype`, [K / 2, N] each.
+def unpack_pairs(packed, factor, N: tl.constexpr, K: tl.constexpr, dtype: tl.constexpr, FAST: tl.constexpr):
+    """Folded MXFP4 -> the values of the low and of the high halves, exact in `dtype`, [N, K / 2] each.
 
-    packed: bytes [K / 2, N], two values down each column; factor: bytes [K / 32, N], 2 ** (factor - 127) of each 32.
+    packed: bytes [N, K / 2]; factor: bytes [N, K / 32], 2 ** (factor - 127) of each 32; up to 128 where FAST.
     """
-    # The lowest power has no exponent: it is subnormal in either type.
     if FAST:
-        power = tl.where(factor == 0, 0x40, factor.to(tl.int16) << 7).to(tl.int16).to(tl.bfloat16, bitcast=True)
-        power = tl.reshape(tl.broadcast_to(power[:, None, :], [K // 32, 16, N]), [K // 2, N])
+        power = ((factor.to(tl.int16) + 126) << 7).to(tl.bfloat16, bitcast=True)
+        power = tl.reshape(tl.broadcast_to(power[:, :, None], [N, K // 32, 16]), [N, K // 2])
         return mxfp4_to_bf16(packed, power)
+    # The lowest power has no exponent: it is subnormal.
     power = tl.where(factor == 0, 0x400000, factor.to(tl.int32) << 23).to(tl.float32, bitcast=True)
-    power = tl.reshape(tl.broadcast_to(power[:, None, :], [K // 32, 16, N]), [K // 2, N])
+    power = tl.reshape(tl.broadcast_to(power[:, :, None], [N, K // 32, 16]), [N, K // 2])
     code = packed.to(tl.int32)
     low = (((code & 7) << 9) | ((code & 8) << 12)).to(tl.int16).to(tl.float16, bitcast=True)
     high = (((code & 0x70) << 5) | ((code & 0x80) << 8)).to(tl.int16).to(tl.float16, bitcast=True)
@@ -162,57 +162,57 @@ def _experts(
         source = x + place.to(tl.int64) * K
         first_row = expert.to(tl.int64) * N
     width = K // 2 if STORED == "mxfp4" else K
-    row_of_weight = weight + (first_row + n)[None, :] * width
+    row_of_weight = weight + (first_row + n)[:, None] * width
     row_of_up = row_of_weight + tl.cast(N, tl.int64) * width
-    total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    total_up = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    # The weight stands left: its many rows fill the tensor cores' longer side, and it goes there as it is unpacked.
+    total = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
+    total_up = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     for begin_k in range(0, K, BLOCK_K):
-        c = begin_k + k
-        inside = live[:, None]
-        wanted = (n < N)[None, :]
-        if not EVEN_K:
-            inside = inside & (c < K)[None, :]
-            wanted = wanted & (c < K)[:, None]
+        inside, wanted = live[None, :], (n < N)[:, None]
         if STORED == "mxfp4":
             # Two values a byte, of two runs of 16: the columns of x are taken in two halves as well.
             pairs = begin_k // 2 + tl.arange(0, BLOCK_K // 2)
             run = tl.arange(0, BLOCK_K // 2) // 16 * 32 + tl.arange(0, BLOCK_K // 2) % 16
             group = begin_k // 32 + tl.arange(0, BLOCK_K // 32)
-            known, wanted, scaled = live[:, None], (n < N)[None, :], (n < N)[None, :]
+            scaled = wanted
             if not EVEN_K:
-                known = known & (pairs < width)[None, :]
-                wanted = wanted & (pairs < width)[:, None]
-                scaled = scaled & (group < scale_stride)[:, None]
-            first = tl.load(source[:, None] + (begin_k + run)[None, :], mask=known, other=0.0)
-            second = tl.load(source[:, None] + (begin_k + 16 + run)[None, :], mask=known, other=0.0)
-            at_scale = scales + (first_row + n)[None, :] * scale_stride + group[:, None]
-            packed = tl.load(row_of_weight + pairs[:, None], mask=wanted, other=0)
+                inside = inside & (pairs < width)[:, None]
+                scaled = wanted & (group < scale_stride)[None, :]
+                wanted = wanted & (pairs < width)[None, :]
+            first = tl.load(source[None, :] + (begin_k + run)[:, None], mask=inside, other=0.0)
+            second = tl.load(source[None, :] + (begin_k + 16 + run)[:, None], mask=inside, other=0.0)
+            at_scale = scales + (first_row + n)[:, None] * scale_stride + group[None, :]
+            packed = tl.load(row_of_weight + pairs[None, :], mask=wanted, other=0)
             factor = tl.load(at_scale, mask=scaled, other=0)
-            low, high = unpack_pairs(packed, factor, BLOCK_K, BLOCK_N, source.dtype.element_ty, FAST)
-            total = tl.dot(first, low, total, input_precision=PRECISION)
-            total = tl.dot(second, high, total, input_precision=PRECISION)
+            low, high = unpack_pairs(packed, factor, BLOCK_N, BLOCK_K, source.dtype.element_ty, FAST)
+            total = tl.dot(low, first, total, input_precision=PRECISION)
+            total = tl.dot(high, second, total, input_precision=PRECISION)
             if GATED:
-                packed = tl.load(row_of_up + pairs[:, None], mask=wanted, other=0)
+                packed = tl.load(row_of_up + pairs[None, :], mask=wanted, other=0)
                 factor = tl.load(at_scale + tl.cast(N, tl.int64) * scale_stride, mask=scaled, other=0)
-                low, high = unpack_pairs(packed, factor, BLOCK_K, BLOCK_N, source.dtype.element_ty, FAST)
-                total_up = tl.dot(first, low, total_up, input_precision=PRECISION)
-                total_up = tl.dot(second, high, total_up, input_precision=PRECISION)
+                low, high = unpack_pairs(packed, factor, BLOCK_N, BLOCK_K, source.dtype.element_ty, FAST)
+                total_up = tl.dot(low, first, total_up, input_precision=PRECISION)
+                total_up = tl.dot(high, second, total_up, input_precision=PRECISION)
         else:
-            block = tl.load(source[:, None] + c[None, :], mask=inside, other=0.0)
-            w = tl.load(row_of_weight + c[:, None], mask=wanted, other=0.0)
+            c = begin_k + k
+            if not EVEN_K:
+                inside = inside & (c < K)[:, None]
+                wanted = wanted & (c < K)[None, :]
+            block = tl.load(source[None, :] + c[:, None], mask=inside, other=0.0)
+            w = tl.load(row_of_weight + c[None, :], mask=wanted, other=0.0)
             if STORED == "fp8":
                 at_scale = scales + (first_row + n) // SCALE_ROWS * scale_stride + begin_k // SCALE_COLUMNS
                 s = tl.load(at_scale, mask=n < N, other=0.0)
-                total += tl.dot(block, unpack(w, block.dtype, FAST), input_precision=PRECISION) * s[None, :]
+                total += tl.dot(unpack(w, block.dtype, FAST), block, input_precision=PRECISION) * s[:, None]
             else:
-                total = tl.dot(block, w, total, input_precision=PRECISION)
+                total = tl.dot(w, block, total, input_precision=PRECISION)
             if GATED:
-                up = tl.load(row_of_up + c[:, None], mask=wanted, other=0.0)
+                up = tl.load(row_of_up + c[None, :], mask=wanted, other=0.0)
                 if STORED == "fp8":
                     s = tl.load(at_scale + tl.cast(N, tl.int64) // SCALE_ROWS * scale_stride, mask=n < N, other=0.0)
-                    total_up += tl.dot(block, unpack(up, block.dtype, FAST), input_precision=PRECISION) * s[None, :]
+                    total_up += tl.dot(unpack(up, block.dtype, FAST), block, input_precision=PRECISION) * s[:, None]
                 else:
-                    total_up = tl.dot(block, up, total_up, input_precision=PRECISION)
+                    total_up = tl.dot(up, block, total_up, input_precision=PRECISION)
     if NORMED:
         t = tl.arange(0, SQUARES)
         row = pair // PICKED
@@ -222,15 +222,15 @@ def _experts(
             other=0.0,
         )
         factor = tl.rsqrt(tl.sum(sums, axis=0) / K + eps)
-        total *= factor[:, None]
-        total_up *= factor[:, None]
-    mask = live[:, None] & (n < N)[None, :]
+        total *= factor[None, :]
+        total_up *= factor[None, :]
+    mask = live[None, :] & (n < N)[:, None]
     if GATED:
         y = total * tl.sigmoid(total) * total_up
-        to = out + place.to(tl.int64)[:, None] * N + n[None, :]
+        to = out + place.to(tl.int64)[None, :] * N + n[:, None]
     else:
-        y = total * tl.load(weights + pair, mask=live, other=0.0)[:, None]
-        to = out + pair.to(tl.int64)[:, None] * N + n[None, :]
+        y = total * tl.load(weights + pair, mask=live, other=0.0)[None, :]
+        to = out + pair.to(tl.int64)[None, :] * N + n[:, None]
     tl.store(to, y.to(out.dtype.element_ty), mask=mask)
 
 
@@ -334,10 +334,8 @@ _CHUNK = Tiling(64, 64, 4, 3)
 
 
 def _tiling(form: str, gated: bool) -> Tiling:
-    """Of the few rows of a block."""
-    if form == "mxfp4":
-        return Tiling(32 if gated else 64, 128, 4, 4)
-    return Tiling(32 if gated else 64, 128, 4, 4)
+    """Of the few rows of a block: 16 columns or 32 a warp, since fewer would have warps unpack the same weights."""
+    return Tiling(32 if gated else 64, 128, 2, 4)
 
 
 def _product(
@@ -349,7 +347,9 @@ def _product(
     gated = weight.values.shape[1] != columns
     pairs = out.shape[0]
     t = _tiling(weight.form, gated) if few else _CHUNK
-    block_m, block_n, step = (MOST_ROWS if few else 64), t.columns, t.channels * 2 // x.dtype.itemsize
+    rows = pairs // spec.experts_per_row
+    block_m = (8 if rows <= 8 else MOST_ROWS) if few else 64
+    block_n, step = t.columns, t.channels * 2 // x.dtype.itemsize
     if weight.form == "fp8":  # a tile lies within one column of blocks
         step = math.gcd(step, weight.block[1])
     while channels % step and step > (32 if weight.form == "mxfp4" else 16):

@@ -29,35 +29,29 @@ _FP8 = tl.constexpr(
     }
     """
 )
-# 0x7E80 is 2 ** 126. The power of the group comes second: the product of both could lie beyond bf16.
 _MXFP4 = tl.constexpr(
     """
     {
-    .reg .b32 a, b, s, t, f;
-    mov.b32 f, 0x7E807E80;
+    .reg .b32 a, b, s, t;
     prmt.b32 a, $4, 0, 0x1404;
     prmt.b32 b, $4, 0, 0x3424;
     shr.b32 t, a, 2;
     shl.b32 s, a, 4;
     and.b32 t, t, 0x01C001C0;
     lop3.b32 s, s, 0x80008000, t, 0xEA;
-    mul.bf16x2 s, s, f;
     mul.bf16x2 $0, s, $5;
     shr.b32 t, a, 6;
     and.b32 t, t, 0x01C001C0;
     lop3.b32 a, a, 0x80008000, t, 0xEA;
-    mul.bf16x2 a, a, f;
     mul.bf16x2 $2, a, $5;
     shr.b32 t, b, 2;
     shl.b32 s, b, 4;
     and.b32 t, t, 0x01C001C0;
     lop3.b32 s, s, 0x80008000, t, 0xEA;
-    mul.bf16x2 s, s, f;
     mul.bf16x2 $1, s, $6;
     shr.b32 t, b, 6;
     and.b32 t, t, 0x01C001C0;
     lop3.b32 b, b, 0x80008000, t, 0xEA;
-    mul.bf16x2 b, b, f;
     mul.bf16x2 $3, b, $6;
     }
     """
@@ -76,7 +70,10 @@ def unpack(weight, dtype: tl.constexpr, FAST: tl.constexpr):
 
 @triton.jit
 def mxfp4_to_bf16(packed, power):
-    """Bytes of two e2m1 values each, times powers of two in bf16 of the same shape: low values, and high ones."""
+    """Bytes of two e2m1 values each: the low values, and the high ones.
+
+    power: bf16 of the same shape, 2 ** 126 times what the values are to be multiplied with.
+    """
     return tl.inline_asm_elementwise(
         _MXFP4, "=r,=r,=r,=r,r,r,r", [packed, power], dtype=(tl.bfloat16, tl.bfloat16), is_pure=True, pack=4
     )

@@ -9,11 +9,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from dflash_core.errors import CheckpointError
 from dflash_core.layers.linear import linear
 from dflash_core.specs import MixtureSpec
 
 MXFP4_GROUP = 32
 """Values of a row that share one scale (OCP microscaling formats 1.0)."""
+
+_LARGEST_SCALE = 128
 
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 
@@ -115,9 +118,15 @@ class Mxfp4Experts(nn.Module):
 
     @torch.inference_mode()
     def fold(self) -> None:
-        """Puts the weights, where they lie, in the order in which kernels read them."""
+        """Puts the weights, where they lie, in the order in which kernels read them.
+
+        Raises CheckpointError where a scale is beyond what they multiply with: no weight of a sane model is.
+        """
         if self.folded:
             return
+        for scales in (self.gate_up_scales, self.down_scales):
+            if int(scales.max()) > _LARGEST_SCALE:
+                raise CheckpointError("an MXFP4 scale is larger than 2: no expert's weights are of that size")
         for weight in (self.gate_up_proj, self.down_proj):
             for expert in weight.data:  # one at a time: all at once would need room for all of them again
                 expert.copy_(fold_mxfp4(expert))

@@ -221,3 +221,13 @@ def test_mimo_7b_is_a_qwen2_whose_further_layers_are_left_unread(tmp_path: Path)
     own = {"model_type": "mimo", "num_nextn_predict_layers": 1, "attention_bias": True}
     (folder / "config.json").write_text(json.dumps(config | own))
     assert torch.equal(logits_of(load_target(folder), TOKENS, [40]), expected)
+
+
+def test_a_scale_beyond_what_kernels_multiply_with_is_one_clear_line(tmp_path: Path) -> None:
+    stored, changes = tiny_mimo.few_layers("MXFP4 experts")
+    name = next(name for name in stored if name.endswith("down_proj.weight_scale"))
+    stored[name][0, 0] = 129
+    target = load_target(tiny_mimo.write_published(tmp_path / "target", stored, **tiny_mimo.V2_5, **changes))
+    with pytest.raises(CheckpointError, match=r"^an MXFP4 scale is larger than 2"):
+        for experts in (module for module in target.modules() if isinstance(module, Mxfp4Experts)):
+            experts.fold()
