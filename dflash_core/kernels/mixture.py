@@ -335,7 +335,7 @@ _CHUNK = Tiling(64, 64, 4, 3)
 
 def _tiling(form: str, gated: bool) -> Tiling:
     """Of the few rows of a block: 16 columns or 32 a warp, since fewer would have warps unpack the same weights."""
-    return Tiling(32 if gated else 64, 128, 2, 4)
+    return Tiling(32 if gated and form != "mxfp4" else 64, 128, 2, 4)
 
 
 def _product(
