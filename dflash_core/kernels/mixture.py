@@ -333,9 +333,9 @@ def _stored(experts: Experts | Fp8Experts | Mxfp4Experts) -> tuple[_Weight, _Wei
 _CHUNK = Tiling(64, 64, 4, 3)
 
 
-def _tiling(form: str, gated: bool) -> Tiling:
+def _tiling(gated: bool) -> Tiling:
     """Of the few rows of a block: 16 columns or 32 a warp, since fewer would have warps unpack the same weights."""
-    return Tiling(32 if gated and form != "mxfp4" else 64, 128, 2, 4)
+    return Tiling(32 if gated else 64, 128, 2, 4)
 
 
 def _product(
@@ -346,7 +346,7 @@ def _product(
     columns, channels = out.shape[1], x.shape[1]
     gated = weight.values.shape[1] != columns
     pairs = out.shape[0]
-    t = _tiling(weight.form, gated) if few else _CHUNK
+    t = _tiling(gated) if few else _CHUNK
     rows = pairs // spec.experts_per_row
     block_m = (8 if rows <= 8 else MOST_ROWS) if few else 64
     block_n, step = t.columns, t.channels * 2 // x.dtype.itemsize
