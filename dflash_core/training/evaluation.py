@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import nn
 
 from dflash_core.engine import Engine
 from dflash_core.generation import GenerationRequest
+from dflash_core.target import Target
+from dflash_core.training.packed_attention import PackedAttention, document_mask
 from dflash_core.training.shards import TokenShards, read_shard
 
 _SHORTEST_DOCUMENT = 200
@@ -57,14 +62,39 @@ def acceptance(
     return Acceptance(len(prompts), len(rounds), tokens, 1 + sum(right), right)
 
 
+@torch.inference_mode()
+def left_to_right_bits(target: Target, texts: Sequence[Sequence[int]]) -> float:
+    """Bits a token of texts read from their beginnings, each seeing itself alone."""
+    nats, count = 0.0, 0
+    for text in texts:
+        tokens = torch.tensor([list(text)], device=target.device)
+        documents = torch.zeros_like(tokens, dtype=torch.int32)
+        windows = {layer.spec.window for layer in target.layers}
+        attend = PackedAttention({window: document_mask(documents, window) for window in windows})
+        hidden, _ = target(tokens, torch.arange(tokens.shape[1], device=target.device)[None], attend)
+        logits = target.logits(hidden[:, :-1]).float()
+        nats += nn.functional.cross_entropy(logits[0], tokens[0, 1:], reduction="sum").item()
+        count += tokens.shape[1] - 1
+    return nats / math.log(2) / count
+
+
 def held_out_prompts(shards: TokenShards, count: int, prompt_tokens: int, seed: int = 0) -> list[list[int]]:
     """Starts of held-out documents, cut at random within `prompt_tokens`, as if one were writing there."""
     generator = np.random.default_rng(seed)
+    chosen = _documents(shards, count, generator)
+    cut = [int(generator.integers(64, min(prompt_tokens, len(document) - 64))) for document in chosen]
+    return [document[:n].tolist() for document, n in zip(chosen, cut, strict=True)]
+
+
+def held_out_texts(shards: TokenShards, count: int, tokens: int, seed: int = 0) -> list[list[int]]:
+    """The first `tokens` of as many held-out documents, the same that prompts are cut from."""
+    return [document[:tokens].tolist() for document in _documents(shards, count, np.random.default_rng(seed))]
+
+
+def _documents(shards: TokenShards, count: int, generator: np.random.Generator) -> list[np.ndarray]:
     documents: list[np.ndarray] = []
     for path in shards.paths:
         tokens, starts, _ = read_shard(path)
         bounds = [*starts, len(tokens)]
         documents += [tokens[a:b] for a, b in itertools.pairwise(bounds) if b - a >= _SHORTEST_DOCUMENT]
-    chosen = generator.permutation(len(documents))[:count]
-    cut = [int(generator.integers(64, min(prompt_tokens, len(documents[i]) - 64))) for i in chosen]
-    return [documents[i][:n].tolist() for i, n in zip(chosen, cut, strict=True)]
+    return [documents[i] for i in generator.permutation(len(documents))[:count]]

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from dflash_core.checkpoints.target import load_target
 from dflash_core.errors import CheckpointError, DFlashError
 from dflash_core.target import Target
 from dflash_core.training.delta import Delta, merge_delta
+from dflash_core.training.evaluation import left_to_right_bits
 from dflash_core.training.recipe import TargetRecipe
 from dflash_core.training.shards import TokenShards, join
 from dflash_core.training.target_trainer import DELTA, TargetTrainer, counted_and_due
 from tests.core import tiny
+from tests.core.test_decoding import prompts
 
 RECIPE: dict[str, Any] = {
     "rank": 4,
@@ -188,3 +192,13 @@ def test_a_rank_that_no_projection_has_is_one_line(folder: Path) -> None:
 
 def same_weights(one: Target, other: Target) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_bits_from_left_to_right_are_those_of_transformers(tmp_path: Path) -> None:
+    folder = tiny.write_target(tmp_path / "target")
+    texts = prompts(3, 50)
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        nats = [float(theirs(torch.tensor([t]), labels=torch.tensor([t])).loss) * (len(t) - 1) for t in texts]
+    expected = sum(nats) / math.log(2) / sum(len(t) - 1 for t in texts)
+    assert left_to_right_bits(load_target(folder), texts) == pytest.approx(expected, rel=1e-5)

@@ -1,4 +1,4 @@
-"""Acceptance length on held-out texts.
+"""Acceptance length on held-out texts, and how well the target reads them from left to right.
 
 Decodes greedily after starts of held-out documents, every round drafted, and prints the acceptance length (bonus
 token counted) for each held-out split of a corpus.
@@ -21,6 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompts", type=int, default=40, help="prompts a split (default: %(default)s)")
     parser.add_argument("--prompt-tokens", type=int, default=384, help="longest prompt (default: %(default)s)")
     parser.add_argument("--max-tokens", type=int, default=64, help="tokens decoded a prompt (default: %(default)s)")
+    parser.add_argument(
+        "--bits", type=int, default=0, metavar="N", help="also: bits a token of the first N tokens of as many documents"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -42,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
     from dflash_core.engine import Engine, EngineOptions
     from dflash_core.errors import DFlashError
-    from dflash_core.training.evaluation import acceptance, held_out_prompts
+    from dflash_core.training.evaluation import acceptance, held_out_prompts, held_out_texts, left_to_right_bits
     from dflash_core.training.shards import TokenShards, held_out_splits
 
     splits = args.split or held_out_splits(args.shards)
@@ -58,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
     engine = Engine.load(profile.target.path, profile.draft.path, tokenizer.token_bytes, options)
     results = {}
     for split in splits:
-        prompts = held_out_prompts(TokenShards(args.shards, split), args.prompts, args.prompt_tokens)
+        shards = TokenShards(args.shards, split)
+        prompts = held_out_prompts(shards, args.prompts, args.prompt_tokens)
         with tqdm(total=len(prompts), desc=split, file=sys.stderr) as bar:
             found = acceptance(
                 engine,
@@ -67,9 +71,14 @@ def run(args: argparse.Namespace) -> int:
                 stop_ids=profile.prompt.stop_ids,
                 progress=bar.update,
             )
-        results[split.removeprefix("held-")] = dataclasses.asdict(found)
+        result = results[split.removeprefix("held-")] = dataclasses.asdict(found)
+        if args.bits:
+            texts = held_out_texts(shards, args.prompts, args.bits)
+            result["left_to_right_bits"] = left_to_right_bits(engine.decoder.target, texts)
         if not args.json:
             print(f"{split:18} acceptance length {found.length:.2f} ({found.rounds} rounds, {found.prompts} prompts)")
+            if args.bits:
+                print(f"{'':18} {result['left_to_right_bits']:.3f} bits a token, left to right")
     if args.json:
         described = engine.describe()
         print(json.dumps({"profile": profile.name, "dtype": described["dtype"], "splits": results}))
