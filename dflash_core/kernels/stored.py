@@ -10,51 +10,41 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-# Bytes are spread to the upper halves of 16 bits: sign in place. 0x7B80 is 2 ** 120 in bf16.
+
+def _placed(of: str, shift: int, mask: str, factor: str, to: str, sign: str = "") -> str:
+    """The bits of two narrow numbers moved to where bf16 has them, with their signs, times a factor.
+
+    sign: a shift left, for signs that are not in place.
+    """
+    kept = "s" if sign else of
+    return f"""
+    shr.b32 t, {of}, {shift};
+    {f"shl.b32 s, {of}, {sign};" if sign else ""}
+    and.b32 t, t, {mask};
+    lop3.b32 {kept}, {kept}, 0x80008000, t, 0xEA;
+    mul.bf16x2 {to}, {kept}, {factor};"""
+
+
+def _spread(source: str) -> str:
+    """Four bytes, each in the upper half of 16 bits: the signs are in place."""
+    return f"prmt.b32 a, {source}, 0, 0x1404; prmt.b32 b, {source}, 0, 0x3424;"
+
+
 _FP8 = tl.constexpr(
-    """
-    {
-    .reg .b32 a, b, t, f;
-    mov.b32 f, 0x7B807B80;
-    prmt.b32 a, $2, 0, 0x1404;
-    prmt.b32 b, $2, 0, 0x3424;
-    shr.b32 t, a, 4;
-    and.b32 t, t, 0x07F007F0;
-    lop3.b32 a, a, 0x80008000, t, 0xEA;
-    mul.bf16x2 $0, a, f;
-    shr.b32 t, b, 4;
-    and.b32 t, t, 0x07F007F0;
-    lop3.b32 b, b, 0x80008000, t, 0xEA;
-    mul.bf16x2 $1, b, f;
-    }
-    """
+    "{ .reg .b32 a, b, t, f; mov.b32 f, 0x7B807B80; "  # 2 ** 120 in bf16
+    + _spread("$2")
+    + _placed("a", 4, "0x07F007F0", "f", "$0")
+    + _placed("b", 4, "0x07F007F0", "f", "$1")
+    + "}"
 )
 _MXFP4 = tl.constexpr(
-    """
-    {
-    .reg .b32 a, b, s, t;
-    prmt.b32 a, $4, 0, 0x1404;
-    prmt.b32 b, $4, 0, 0x3424;
-    shr.b32 t, a, 2;
-    shl.b32 s, a, 4;
-    and.b32 t, t, 0x01C001C0;
-    lop3.b32 s, s, 0x80008000, t, 0xEA;
-    mul.bf16x2 $0, s, $5;
-    shr.b32 t, a, 6;
-    and.b32 t, t, 0x01C001C0;
-    lop3.b32 a, a, 0x80008000, t, 0xEA;
-    mul.bf16x2 $2, a, $5;
-    shr.b32 t, b, 2;
-    shl.b32 s, b, 4;
-    and.b32 t, t, 0x01C001C0;
-    lop3.b32 s, s, 0x80008000, t, 0xEA;
-    mul.bf16x2 $1, s, $6;
-    shr.b32 t, b, 6;
-    and.b32 t, t, 0x01C001C0;
-    lop3.b32 b, b, 0x80008000, t, 0xEA;
-    mul.bf16x2 $3, b, $6;
-    }
-    """
+    "{ .reg .b32 a, b, s, t; "
+    + _spread("$4")
+    + _placed("a", 2, "0x01C001C0", "$5", "$0", sign="4")
+    + _placed("a", 6, "0x01C001C0", "$5", "$2")
+    + _placed("b", 2, "0x01C001C0", "$6", "$1", sign="4")
+    + _placed("b", 6, "0x01C001C0", "$6", "$3")
+    + "}"
 )
 
 

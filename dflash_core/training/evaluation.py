@@ -63,19 +63,20 @@ def acceptance(
 
 
 @torch.inference_mode()
+def bits_of(target: Target, text: Sequence[int], first: int = 1) -> float:
+    """Bits that the target needs for the tokens of a text from `first` on, each given all before it."""
+    tokens = torch.tensor([list(text)], device=target.device)
+    documents = torch.zeros_like(tokens, dtype=torch.int32)
+    windows = {layer.spec.window for layer in target.layers}
+    attend = PackedAttention({window: document_mask(documents, window) for window in windows})
+    hidden, _ = target(tokens, torch.arange(tokens.shape[1], device=target.device)[None], attend)
+    logits = target.logits(hidden[:, first - 1 : -1]).float()
+    return nn.functional.cross_entropy(logits[0], tokens[0, first:], reduction="sum").item() / math.log(2)
+
+
 def left_to_right_bits(target: Target, texts: Sequence[Sequence[int]]) -> float:
     """Bits a token of texts read from their beginnings, each seeing itself alone."""
-    nats, count = 0.0, 0
-    for text in texts:
-        tokens = torch.tensor([list(text)], device=target.device)
-        documents = torch.zeros_like(tokens, dtype=torch.int32)
-        windows = {layer.spec.window for layer in target.layers}
-        attend = PackedAttention({window: document_mask(documents, window) for window in windows})
-        hidden, _ = target(tokens, torch.arange(tokens.shape[1], device=target.device)[None], attend)
-        logits = target.logits(hidden[:, :-1]).float()
-        nats += nn.functional.cross_entropy(logits[0], tokens[0, 1:], reduction="sum").item()
-        count += tokens.shape[1] - 1
-    return nats / math.log(2) / count
+    return sum(bits_of(target, text) for text in texts) / sum(len(text) - 1 for text in texts)
 
 
 def held_out_prompts(shards: TokenShards, count: int, prompt_tokens: int, seed: int = 0) -> list[list[int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -123,9 +122,7 @@ class Writer:
 
     def middle_bits(self, source: Source, hole: Hole) -> tuple[float, int]:
         """Bits of the hole's own text after its prompt, and over how many tokens; what is healed is given."""
-        import torch
-
-        from dflash_core.training.packed_attention import PackedAttention, document_mask
+        from dflash_core.training.evaluation import bits_of
 
         prompt = self.prompt(source, hole.start, source.text[hole.end :])
         middle = self.tokenizer.encode(prompt.heal + source.text[hole.start : hole.end])
@@ -136,15 +133,5 @@ class Writer:
                 break
             given += 1
         assert isinstance(prompt.content, list)
-        target = self.engine.decoder.target
-        tokens = torch.tensor([[*prompt.content, *middle]], device=target.device)
-        documents = torch.zeros_like(tokens, dtype=torch.int32)
-        windows = {layer.spec.window for layer in target.layers}
-        with torch.inference_mode():
-            attend = PackedAttention({window: document_mask(documents, window) for window in windows})
-            positions = torch.arange(tokens.shape[1], device=target.device)[None]
-            hidden, _ = target(tokens, positions, attend)
-            first = len(prompt.content) + given
-            logits = target.logits(hidden[:, first - 1 : -1]).float()
-            nats = torch.nn.functional.cross_entropy(logits[0], tokens[0, first:], reduction="sum").item()
-        return nats / math.log(2), len(middle) - given
+        text = [*prompt.content, *middle]
+        return bits_of(self.engine.decoder.target, text, len(prompt.content) + given), len(middle) - given

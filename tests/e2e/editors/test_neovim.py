@@ -442,6 +442,17 @@ def test_next_and_previous_go_round_the_alternatives(windows: Windows, replay: W
     assert nvim.saved(file).decode() == f"{head}    {second}\n"
 
 
+def completes(windows: Windows, file: Path, init: str) -> None:
+    """The plugin that this init.lua loads shows a completion, which <C-l> accepts, and says nothing."""
+    nvim = windows.start(file, init=init, packages=False)
+    nvim.type("Go")
+    nvim.wait_ghost(SHOWN)
+    nvim.type("<C-l>")
+    nvim.wait_ghost("")
+    assert nvim.saved(file).decode() == HEAD + AREA + "\n"
+    assert nvim.messages() == ""
+
+
 @pytest.mark.skipif("LAZY_NVIM" not in os.environ, reason="$LAZY_NVIM names no checkout of lazy.nvim")
 def test_lazy_nvim_itself_loads_it_as_documented(windows: Windows, replay: World) -> None:
     """It comes by git alone, so it is no part of the set-up: LAZY_NVIM=FOLDER tests/e2e/editors.sh -k lazy"""
@@ -461,13 +472,7 @@ def test_lazy_nvim_itself_loads_it_as_documented(windows: Windows, replay: World
       }},
     }}, {{ rocks = {{ enabled = false }}, readme = {{ enabled = false }} }})
     """
-    nvim = windows.start(file, init=init, packages=False)
-    nvim.type("Go")
-    nvim.wait_ghost(SHOWN)
-    nvim.type("<C-l>")
-    nvim.wait_ghost("")
-    assert nvim.saved(file).decode() == HEAD + AREA + "\n"
-    assert nvim.messages() == ""
+    completes(windows, file, init)
 
 
 def test_setup_as_lazy_nvim_calls_it(windows: Windows, replay: World) -> None:
@@ -486,10 +491,4 @@ def test_setup_as_lazy_nvim_calls_it(windows: Windows, replay: World) -> None:
       vim.api.nvim_exec_autocmds("InsertEnter", {{ group = "dflash.wake" }})
     end }})
     """
-    nvim = windows.start(file, init=init, packages=False)
-    nvim.type("Go")
-    nvim.wait_ghost(SHOWN)
-    nvim.type("<C-l>")
-    nvim.wait_ghost("")
-    assert nvim.saved(file).decode() == HEAD + AREA + "\n"
-    assert nvim.messages() == ""
+    completes(windows, file, init)
