@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from dflash_core.errors import DFlashError
+from dflash_core.layers.stored_weights import loaded_types
 from dflash_core.sharing import RESERVED, share_out
 from dflash_core.target import Target
 
@@ -88,10 +89,5 @@ def shared_out(
 
 def bytes_by_parameter(model: nn.Module, dtype: torch.dtype) -> dict[str, int]:
     """What each parameter will take once it is loaded; of a model on `meta`, some of it loaded perhaps."""
-    wide = {f"{path}.{leaf}" for path, part in model.named_modules() for leaf in getattr(part, "wide", ())}
-    found = {}
-    for name, parameter in model.named_parameters():
-        stored = parameter.dtype in (torch.float8_e4m3fn, torch.uint8)
-        size = parameter.dtype.itemsize if stored else 4 if name in wide else dtype.itemsize
-        found[name] = parameter.numel() * size
-    return found
+    types = loaded_types(model, dtype)
+    return {name: parameter.numel() * types[name].itemsize for name, parameter in model.named_parameters()}

@@ -18,12 +18,13 @@ import triton
 from torch import nn
 
 from dflash_core.benchmarks.bandwidth import read_bandwidth, step_ms
-from dflash_core.benchmarks.stored_forms import STORED_TYPES, random_stored, skew, store_in_form
+from dflash_core.benchmarks.stored_forms import random_stored, skew, store_in_form
 from dflash_core.configs import default_target_layer_ids, draft_spec, target_spec
 from dflash_core.cuda_decoder import CudaDecoder
 from dflash_core.draft import Draft
 from dflash_core.layers.decoder_layer import DecoderLayer
 from dflash_core.layers.moe import Mixture
+from dflash_core.layers.stored_weights import STORED_TYPES, loaded_types
 from dflash_core.memory_ladder import release_memory
 from dflash_core.placement import bytes_by_parameter, free_bytes, shared_out
 from dflash_core.policy import verify_widths
@@ -158,7 +159,7 @@ def _filled_pair(
 
 def _filled(module: Any, device_of: Callable[[str], torch.device], dtype: torch.dtype) -> Any:
     generators: dict[torch.device, torch.Generator] = {}
-    wide = {f"{path}.{leaf}" for path, part in module.named_modules() for leaf in getattr(part, "wide", ())}
+    types = loaded_types(module, dtype)
     for name, parameter in list(module.named_parameters()):
         owner, _, leaf = name.rpartition(".")
         device = device_of(name)
@@ -168,7 +169,7 @@ def _filled(module: Any, device_of: Callable[[str], torch.device], dtype: torch.
         if parameter.dtype in STORED_TYPES or leaf.endswith("scales"):
             values = random_stored(leaf, parameter, device, generator)
         else:
-            values = torch.empty(parameter.shape, device=device, dtype=torch.float32 if name in wide else dtype)
+            values = torch.empty(parameter.shape, device=device, dtype=types[name])
             # Tokens far apart: of a text whose rows were all alike, all would pick the same experts of a mixture.
             values.normal_(0.0, 1.0 if leaf == "embed_tokens" else 0.02, generator=generator)
             if parameter.dim() == 1 and "norm" in name:

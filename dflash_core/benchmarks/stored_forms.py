@@ -13,8 +13,6 @@ from dflash_core.layers.stored_weights import Fp8Experts, Fp8Linear, Mxfp4Expert
 from dflash_core.published import Form
 from dflash_core.target import Target
 
-STORED_TYPES = (torch.float8_e4m3fn, torch.uint8)
-
 _BLOCK = 128
 _SHARDS = 4
 _FP8_SCALE, _MXFP4_SCALE = 2e-4, 120

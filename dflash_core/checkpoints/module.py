@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from dflash_core.checkpoints.pieces import Piece, Pieces, whole_tensors
 from dflash_core.checkpoints.reading import SCALE, Progress, TensorFolder
 from dflash_core.errors import CheckpointError
+from dflash_core.layers.stored_weights import loaded_types
 
 _FLOATS = ("F32", "F16", "BF16")
 _STORED = {torch.float8_e4m3fn: ("F8_E4M3",), torch.uint8: ("U8",)}
@@ -48,16 +49,14 @@ def load_module(
     extra = sorted(name for name in tensors.names() - read if not ignored(name))
     if extra:
         raise CheckpointError(f"{tensors.folder}: tensor {extra[0]} is not part of this model ({len(extra)} such)")
-    wide = {f"{path}.{leaf}" for path, part in module.named_modules() for leaf in getattr(part, "wide", ())}
+    types = loaded_types(module, dtype)
     total, done = sum(p.numel() for p in parameters.values()), 0
     for name, parameter in parameters.items():
         progress(done / total)
         if parameter.is_meta:
-            kept = parameter.dtype in _STORED
-            kind = parameter.dtype if kept else torch.float32 if name in wide else dtype
             owner, _, leaf = name.rpartition(".")
             place = device if isinstance(device, torch.device) else device(name)
-            loaded = _joined(tensors, parameter, plan[name], place, kind)
+            loaded = _joined(tensors, parameter, plan[name], place, types[name])
             setattr(module.get_submodule(owner), leaf, nn.Parameter(loaded, requires_grad=False))
         done += parameter.numel()
     progress(1.0)

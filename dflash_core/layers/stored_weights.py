@@ -16,9 +16,22 @@ from dflash_core.specs import MixtureSpec
 MXFP4_GROUP = 32
 """Values of a row that share one scale (OCP microscaling formats 1.0)."""
 
+STORED_TYPES = (torch.float8_e4m3fn, torch.uint8)
+"""Types that a weight keeps when it is loaded, whatever the rest is cast to."""
+
 _LARGEST_SCALE = 128
 
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+
+
+def loaded_types(module: nn.Module, dtype: torch.dtype) -> dict[str, torch.dtype]:
+    """What each parameter is once it is loaded: stored forms as they are, what its owner calls `wide` fp32, the rest
+    `dtype`."""
+    wide = {f"{path}.{leaf}" for path, part in module.named_modules() for leaf in getattr(part, "wide", ())}
+    return {
+        name: parameter.dtype if parameter.dtype in STORED_TYPES else torch.float32 if name in wide else dtype
+        for name, parameter in module.named_parameters()
+    }
 
 
 def unpack_fp8(weight: Tensor, scales: Tensor, block: tuple[int, int], dtype: torch.dtype) -> Tensor:
