@@ -91,7 +91,7 @@ def measure_hole(writer: Writer, place: Place, *, check: bool) -> Outcome:
     return Outcome(
         hole.kind,
         exact,
-        difflib.SequenceMatcher(None, written.kept.strip(), expected.strip(), autojunk=False).ratio(),
+        difflib.SequenceMatcher(None, written.served.strip(), expected.strip(), autojunk=False).ratio(),
         _errors(written.after, source.language) == 0,
         _stopped_at_boundary(written),
         bits,
