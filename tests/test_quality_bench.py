@@ -142,6 +142,13 @@ def test_what_is_judged_is_what_is_served() -> None:
     assert nothing.served == "" and nothing.after == "def f(a):\n    return \n"
 
 
+def test_units_that_the_tokens_do_not_reach_are_told_apart() -> None:
+    ends = [outcome(), outcome(stopped=False), outcome(stopped=False, ran_out=True, fits=False), outcome(fits=False)]
+    found = summary(ends, 8)
+    assert found["stopped_at_boundary"] == found["units_that_fit"] == found["stopped_where_the_unit_fits"] == 0.5
+    assert found["endings"] == {"by itself": 2, "at the boundary": 1, "out of tokens": 1}
+
+
 def test_the_embedded_pair_is_measured_on_held_out_documents_of_a_corpus(
     tmp_path: Path, embedded_target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,6 +166,7 @@ def test_the_embedded_pair_is_measured_on_held_out_documents_of_a_corpus(
     report = json.loads(capsys.readouterr().out)
     python = report["by_language"]["python"]
     assert python["holes"] == 2 and 0 < python["middle_bits_per_token"] < 20 and 1 <= python["acceptance_length"] <= 8
+    assert sum(python["endings"].values()) == sum(report["all"]["endings"].values()) <= 2
     assert report["draft_equals_target"] is True and report["compared"] == 1 and report["files"] == 1
     assert html.read_text().count("<svg") >= 6
     two = {**report, "label": "again"}

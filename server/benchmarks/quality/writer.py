@@ -34,7 +34,8 @@ class Written:
     """One completion. raw: what the model wrote; kept: that up to its boundary; served: what of it is offered, closed
     or cut back so that the file parses no worse; after: the file with that.
 
-    ended: the model ended the text by itself. rounds: (tokens before it, accepted) of each full block.
+    ended: the model ended the text by itself. cut: the boundary ended it, and the model wrote on. Neither: the tokens
+    ran out. rounds: (tokens before it, accepted) of each full block.
     """
 
     raw: str = ""
@@ -42,6 +43,7 @@ class Written:
     served: str = ""
     after: str = ""
     ended: bool = False
+    cut: bool = False
     tokens: list[int] = field(default_factory=list)
     rounds: list[tuple[int, int]] = field(default_factory=list)
 
@@ -83,6 +85,7 @@ class Writer:
             if cut.decision.end is None:
                 settled_at = len(written.tokens)
         finish: Finish = "boundary"
+        written.cut = not written.ended and cut.decision.end is not None
         if cut.decision.end is None:
             finish = "eos" if written.ended else "length"
             cut.finish(ran_out=not written.ended)
@@ -135,8 +138,11 @@ class Writer:
                 while self.engine.step() is not None:
                     pass
 
-    def middle_bits(self, source: Source, hole: Hole) -> tuple[float, int]:
-        """Bits of the hole's own text after its prompt, and over how many tokens; what is healed is given."""
+    def middle_bits(self, source: Source, hole: Hole) -> tuple[float, int, bool]:
+        """Bits of the hole's own text after its prompt, and over how many tokens; what is healed is given.
+
+        Also whether a completion may have so many tokens, with the one that ends it.
+        """
         from dflash_core.training.evaluation import bits_of
 
         prompt = self.prompt(source, hole.start, source.text[hole.end :])
@@ -149,4 +155,5 @@ class Writer:
             given += 1
         assert isinstance(prompt.content, list)
         text = [*prompt.content, *middle]
-        return bits_of(self.engine.decoder.target, text, len(prompt.content) + given), len(middle) - given
+        bits = bits_of(self.engine.decoder.target, text, len(prompt.content) + given)
+        return bits, len(middle) - given, len(middle) < prompt.max_tokens
