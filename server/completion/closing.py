@@ -35,6 +35,12 @@ def closings(text: str, cursor: CursorText) -> Iterator[str]:
         yield from (each + ";" for each in closed)
 
 
+def closings_ready(cursor: CursorText) -> None:
+    """Read what all `closings` at a cursor need, which takes some milliseconds. Any thread may."""
+    if not cursor.language.prose:
+        at_cursor(cursor)
+
+
 def closed_unread(text: str, cursor: CursorText) -> str:
     """The text closed where no grammar tells which of these is right: a quote may be an apostrophe there."""
     return text + _closers(text, cursor)[-1]
@@ -63,8 +69,7 @@ def _closers(text: str, cursor: CursorText) -> list[str]:
     Several times: all quotes that its line leaves open begin strings, or the last one does, or none.
     """
     language = cursor.language
-    scanner = BracketScanner(language)
-    before = scanner.advance(cursor.before)
+    scanner, _, before, _, _ = at_cursor(cursor)
     state = scanner.advance(text)
     line = (cursor.before + text).rpartition("\n")[2]
     strings, coded = _own_strings(before.inside, state.inside, cursor)

@@ -17,7 +17,7 @@ LARGEST_UNIT = 8  # a longer step lines something up
 def indentation_unit(cursor: CursorText) -> str:
     """What one more level of indentation is in this file: a tab or some spaces; told by the nearest deeper line."""
     for lines in (cursor.above.split("\n")[::-1], cursor.lines_below):
-        blanks = [_blanks_of(line) for line in lines if line.strip()]
+        blanks = (_blanks_of(line) for line in lines if line.strip())
         for one, other in pairwise(blanks):
             shorter, longer = sorted((one, other), key=len)
             step = longer[len(shorter) :]
@@ -50,9 +50,8 @@ class IndentationStyle:
     """
 
     def __init__(self, cursor: CursorText) -> None:
-        lines = [*cursor.above.split("\n"), *cursor.lines_below]
-        tabs = sum(line.startswith("\t") for line in lines)
-        spaces = sum(line.startswith("  ") for line in lines)
+        text = "\n".join(("", cursor.above, *cursor.lines_below))
+        tabs, spaces = text.count("\n\t"), text.count("\n  ")
         self._to_tabs = tabs >= ENOUGH_LINES and not spaces
         self._to_spaces = spaces >= ENOUGH_LINES and not tabs
         self._unit = indentation_unit(cursor)

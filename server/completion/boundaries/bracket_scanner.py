@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from server.completion.boundaries.boundary import indentation
-from server.completion.boundaries.lexer import CLOSERS, OPENERS, PAIRS, Kind, lexer_for
+from server.completion.boundaries.lexer import CLOSERS, OPENERS, PAIRS, Kind, Lexer, lexer_for
 from server.context.languages import Language
 
 # A line ends its logical line with one of these; behind any other character a deeper line carries it on.
 _ENDS_LOGICAL_LINE = frozenset(";{}([:")
 
 
+KNOWN_LINES = 4096  # that are remembered, none longer than LONG_LINE
+LONG_LINE = 300  # characters
 FAR = 50  # brackets; what is open further out is not looked at
 
 
@@ -69,6 +72,9 @@ class LineState:
         return self.last in OPENERS
 
 
+_NOTHING = LineState()
+
+
 class BracketScanner:
     """One text, grown by whole lines or by the beginning of its last line."""
 
@@ -76,10 +82,10 @@ class BracketScanner:
         self._lexer = lexer_for(language)
         # Where blocks are told by words or by indentation, a deeper line is what they hold.
         self._carries_on_deeper = bool(language.joints)
-        self._directives = language.directives
-        self._state = LineState()
+        self._directives = bool(language.directives)
+        self._state = _NOTHING
         self._line = ""  # the line that is not complete yet
-        self._at_line_start = LineState()
+        self._at_line_start = _NOTHING
 
     def first_surplus(self, fresh: str, least: int) -> int | None:
         """Where `fresh`, the rest of the line, first closes a bracket too many; None where it does not.
@@ -107,43 +113,48 @@ class BracketScanner:
         """Add text and return the state that the whole text ends in."""
         *whole, rest = (self._line + text).split("\n")
         for line in whole:
-            self._at_line_start = self._read(self._at_line_start, line)
+            self._at_line_start = self._behind(line)
         self._line = rest
-        self._state = self._read(self._at_line_start, rest)
+        self._state = self._behind(rest)
         return self._state
 
-    def _read(self, state: LineState, line: str) -> LineState:
-        if not line.strip():
-            return state
-        tokens, inside = self._lexer.split(line, state.inside)
-        indent = indentation(line)
-        goes_on = (
-            self._carries_on_deeper and state.code and state.last not in _ENDS_LOGICAL_LINE and indent > state.statement
-        )
-        statement = state.statement if state.inside or goes_on else indent
-        innermost, surplus, lowest = state.innermost, state.surplus, state.depth
-        last, place = "", 0
-        for token in tokens:
-            between = line[place : token.start].rstrip()
-            last = between[-1] if between.strip() else last
-            place = token.end
-            if token.kind is Kind.COMMENT:
-                continue
-            last = '"' if token.kind is Kind.STRING else line[token.end - 1]
-            if token.kind is Kind.OPEN:
-                innermost = Opener(last, statement, innermost, _depth(innermost) + 1)
-            elif token.kind is Kind.CLOSE and innermost is not None:
-                # The line goes on with the one where the bracket was opened.
-                statement = min(statement, innermost.indent)
-                innermost = innermost.outer
-                lowest = min(lowest, _depth(innermost))
-            elif token.kind is Kind.CLOSE:
-                surplus += 1
-        rest = line[place:].rstrip()
-        last = rest[-1] if rest.strip() else last
-        if self._directives and last != "\\" and line.lstrip().startswith("#"):
-            last = ";"
-        return LineState(innermost, surplus, inside, last, indent, statement, lowest, bool(last))
+    def _behind(self, line: str) -> LineState:
+        read = _read if len(line) <= LONG_LINE else _read.__wrapped__
+        return read(self._lexer, self._carries_on_deeper, self._directives, self._at_line_start, line)
+
+
+@lru_cache(maxsize=KNOWN_LINES)  # the lines above a cursor are mostly those of the request before
+def _read(lexer: Lexer, carries_on_deeper: bool, directives: bool, state: LineState, line: str) -> LineState:
+    """The state behind a line."""
+    if not line.strip():
+        return state
+    tokens, inside = lexer.split(line, state.inside)
+    indent = indentation(line)
+    goes_on = carries_on_deeper and state.code and state.last not in _ENDS_LOGICAL_LINE and indent > state.statement
+    statement = state.statement if state.inside or goes_on else indent
+    innermost, surplus, lowest = state.innermost, state.surplus, state.depth
+    last, place = "", 0
+    for token in tokens:
+        between = line[place : token.start].rstrip()
+        last = between[-1] if between.strip() else last
+        place = token.end
+        if token.kind is Kind.COMMENT:
+            continue
+        last = '"' if token.kind is Kind.STRING else line[token.end - 1]
+        if token.kind is Kind.OPEN:
+            innermost = Opener(last, statement, innermost, _depth(innermost) + 1)
+        elif token.kind is Kind.CLOSE and innermost is not None:
+            # The line goes on with the one where the bracket was opened.
+            statement = min(statement, innermost.indent)
+            innermost = innermost.outer
+            lowest = min(lowest, _depth(innermost))
+        elif token.kind is Kind.CLOSE:
+            surplus += 1
+    rest = line[place:].rstrip()
+    last = rest[-1] if rest.strip() else last
+    if directives and last != "\\" and line.lstrip().startswith("#"):
+        last = ";"
+    return LineState(innermost, surplus, inside, last, indent, statement, lowest, bool(last))
 
 
 def _depth(opener: Opener | None) -> int:
@@ -169,11 +180,24 @@ def closed_by(
     are thought to be closed where `after` closes none, for it does not reach the file's end. inside: the strings and
     comments of several lines that `after` begins in.
     """
-    lexer, own = lexer_for(language), 0
     left, closed = list(opened), 0
+    for number, closer, column in _surplus_closers(after, language, inside) if left else ():
+        place = _opener_of(closer, left, column)
+        if place is None:
+            continue
+        if number:
+            return place + 1, closed
+        closed += 1
+        left = left[:place]
+    return min(later, len(left)), closed
+
+
+@lru_cache(maxsize=32)  # each text that is weighed at a cursor asks
+def _surplus_closers(after: str, language: Language, inside: str) -> tuple[tuple[int, str, int | None], ...]:
+    """The closers of what stands before `after`: number of the line, bracket, column of the line that it begins."""
+    lexer, own, found = lexer_for(language), 0, []
     for number, line in enumerate(after.split("\n")):
         tokens, inside = lexer.split(line, inside)
-        column = indentation(line)
         for token in tokens:
             if token.kind is Kind.OPEN:
                 own += 1
@@ -181,14 +205,8 @@ def closed_by(
                 own -= 1
             elif token.kind is Kind.CLOSE:
                 begins_line = number > 0 and not line[: token.start].strip(" \t)]}")
-                place = _opener_of(line[token.start], left, column if begins_line else None)
-                if place is None:
-                    continue
-                if number:
-                    return place + 1, closed
-                closed += 1
-                left = left[:place]
-    return min(later, len(left)), closed
+                found.append((number, line[token.start], indentation(line) if begins_line else None))
+    return tuple(found)
 
 
 def _opener_of(closer: str, opened: Sequence[Opener], column: int | None) -> int | None:

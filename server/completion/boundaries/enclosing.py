@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -56,7 +57,13 @@ def inside_below(cursor: CursorText, inside: str) -> str:
 
 
 def at_cursor(cursor: CursorText) -> AtCursor:
-    """Read the text above the cursor and what the file closes of it below."""
+    """Read the text above the cursor and what the file closes of it below. The scanner is the caller's own."""
+    found = _at_cursor(cursor)
+    return found._replace(scanner=copy(found.scanner))
+
+
+@lru_cache(maxsize=16)  # each text that is weighed at a cursor asks
+def _at_cursor(cursor: CursorText) -> AtCursor:
     scanner = BracketScanner(cursor.language)
     above = scanner.advance(cursor.above)
     state = scanner.advance(cursor.line_before)

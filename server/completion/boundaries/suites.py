@@ -15,13 +15,14 @@ from server.completion.boundaries.boundary import CursorText, indentation
 from server.completion.boundaries.bracket_scanner import BracketScanner, closed_by
 from server.completion.boundaries.line_boundary import KEEP, WAIT, Stop, Verdict
 from server.completion.boundaries.syntax_rows import SyntaxRow
-from server.completion.boundaries.syntax_scanner import LogicalLine, SyntaxScanner
+from server.completion.boundaries.syntax_scanner import KnownTexts, LogicalLine
 from server.context.grammars import ParseLimit
 
 STATEMENT_COMPLETE = "statement complete"
 BLOCK_COMPLETE = "block complete"
 TIME_LIMIT = "parser time limit"
 _WORD = re.compile(r"\w+")
+_KNOWN = KnownTexts()
 
 
 class Unit(Enum):
@@ -43,8 +44,8 @@ class SuiteRules:
         self._cursor = cursor
         self._row = row
         assert cursor.language.syntax is not None
-        self._scanner = SyntaxScanner(cursor.language.syntax, row)
-        self._state = self._scanner.advance(cursor.before)
+        self._scanner = _KNOWN.scanner(cursor.language.syntax, row, cursor.above)
+        self._state = self._scanner.advance(cursor.line_before)
         # Brackets that are open at the cursor were opened in its logical line, mostly the line itself.
         self._brackets = BracketScanner(cursor.language)
         far = self._state.depth or self._state.in_string

@@ -8,8 +8,10 @@ of one statement's head) that they form.
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,8 @@ PARSE_LIMIT_S = 0.1  # a grammar that hangs must not hang the editor
 LIMIT_LATER = 0.5  # of that once the text grows, when somebody waits for each piece
 NODES_PER_LOOK = 16  # nodes met between two looks at the clock; deep in a tree each takes a while
 MOST_COMMENTS = 32  # that are read to find the statement below them
+MOST_KNOWN = 8  # texts above a cursor
+GROWN = 1000  # characters; so much more than a known text is worth knowing
 OPENERS, CLOSERS = frozenset("([{"), frozenset(")]}")
 
 
@@ -58,6 +62,7 @@ class SyntaxScanner:
 
     def __init__(self, syntax: Syntax, row: SyntaxRow) -> None:
         self._row = row
+        self._syntax = syntax
         self._parser = parser_for(syntax)
         self._state = LogicalLine()
         self._open_quote = ""  # the character of the quotes that the text's end is in
@@ -67,6 +72,14 @@ class SyntaxScanner:
         self._tree: Tree | None = None
         self._line_start = 0  # byte where the last logical line begins
         self._limit_s = PARSE_LIMIT_S
+
+    def __copy__(self) -> SyntaxScanner:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._data = bytearray(self._data)
+        other._tree = None if self._tree is None else self._tree.copy()
+        other._parser = parser_for(self._syntax)
+        return other
 
     def advance(self, text: str) -> LogicalLine:
         """Add text and return the state that the whole text ends in. Raises ParseLimit."""
@@ -180,3 +193,24 @@ class SyntaxScanner:
 
     def _text(self, node: Node) -> str:
         return self._data[node.start_byte : node.end_byte].decode("utf-8", "replace")
+
+
+class KnownTexts:
+    """Scanners of texts above a cursor: the next key mostly finds the same text there, or a little more. Any thread."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[SyntaxRow, str, SyntaxScanner]] = []  # the latest last
+        self._keeping = threading.Lock()
+
+    def scanner(self, syntax: Syntax, row: SyntaxRow, above: str) -> SyntaxScanner:
+        """A scanner that has read `above`, which ends a line. Raises ParseLimit."""
+        with self._keeping:
+            of_row = [(text, scanner) for each, text, scanner in self._known if each is row and above.startswith(text)]
+            text, scanner = max(of_row, key=lambda each: len(each[0]), default=("", None))
+            found = SyntaxScanner(syntax, row) if scanner is None else copy(scanner)
+        if len(above) > len(text):
+            found.advance(above[len(text) :])
+        if scanner is None or len(above) - len(text) > GROWN:
+            with self._keeping:
+                self._known = [*self._known, (row, above, copy(found))][-MOST_KNOWN:]
+        return found
