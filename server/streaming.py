@@ -31,8 +31,10 @@ class GrowthStream:
         self._telling: asyncio.Task[None] | None = None
 
     def grow(self, growth: Growth) -> None:
-        """The completion has grown; tell it when it is its turn."""
-        if len(growth.text) > self._told and is_displayable(growth):
+        """The completion has grown; tell it when it is its turn, unless its answer is about to come."""
+        if growth.answered:
+            self.end()
+        elif len(growth.text) > self._told and is_displayable(growth):
             self._latest = growth
             if self._telling is None:
                 self._telling = asyncio.get_running_loop().create_task(self._run(), name="growth")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from server.completion.boundaries.boundary import Decision
 from server.completion.boundaries.line_boundary import NO_TEXT
+from server.completion.closing import closings_ready
 from server.completion.cut import Cut
 from server.completion.generated import Generated
 from server.completion.result import Finish
@@ -171,13 +172,20 @@ class Generation:
         if self.speculative:
             return
         loop = asyncio.get_running_loop()
-        self._reading = loop.run_in_executor(None, self._make_cut)
-        # The text is measured by the errors that the file has without it, and broken code takes a parser long.
+        self._reading = loop.run_in_executor(None, self._read_around)
         self._reading.add_done_callback(lambda done: loop.run_in_executor(None, self._count_errors))
 
-    def _count_errors(self) -> None:
-        file = self.file()
+    def _read_around(self) -> Cut:
+        cut, file = self._make_cut(), self.file()
         if file is not None:
+            file.get_ready()
+            closings_ready(self.generated.spot.cursor)
+        return cut
+
+    def _count_errors(self) -> None:
+        """Where what is near the spot does not tell: broken code takes a parser long."""
+        file = self.file()
+        if file is not None and not file.is_ready:
             file.errors_with("")
 
     def _make_cut(self) -> Cut:

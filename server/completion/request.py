@@ -13,7 +13,7 @@ from server.completion.generation import Attachment, Generation, RoundText
 from server.completion.measuring import Stopwatch
 from server.completion.result import SUPERSEDED, CompletionResult, Finish, Stats, empty
 from server.completion.shown import Shown
-from server.completion.sound_text import WOULD_NOT_PARSE, Ending, SoundTexts, may_be_kept
+from server.completion.sound_text import WOULD_NOT_PARSE, Ending, SoundTexts, is_surely_kept, may_be_kept
 from server.completion.soundness import errors_around
 from server.completion.surroundings import Surroundings
 from server.context.file_errors import FileErrors, Snapshot
@@ -43,7 +43,7 @@ class CompletionOptions:
 class Growth:
     """A completion so far: the rounds of its generation, of whose characters `start` to `settled` are decided.
 
-    file: the document at the site, which is made when it is asked for.
+    file: the document at the site, which is made when it is asked for. answered: the request is about to be.
     """
 
     site: Surroundings
@@ -51,6 +51,7 @@ class Growth:
     start: int
     settled: int
     file: Callable[[], FileErrors | None] = lambda: None
+    answered: bool = False
 
     @property
     def text(self) -> str:
@@ -65,9 +66,11 @@ class Growth:
     async def may_be_kept(self) -> bool:
         """Whether the text may be shown: what is shown is never taken back, and some texts cannot be made whole.
 
-        What parses is done in a thread.
+        What takes time to parse is done in a thread.
         """
         if self.site.cursor.language.syntax is None:
+            return True
+        if is_surely_kept(self.text, self.site.cursor, self.file()):
             return True
         return await asyncio.to_thread(lambda: may_be_kept(self.text, self.site.cursor, self.file()))
 
@@ -131,7 +134,9 @@ class Request:
         if piece.settled > piece.start:
             self.stopwatch.text_came()
         if self._on_growth is not None and generation.rounds:
-            self._on_growth(Growth(self.site, tuple(generation.rounds), piece.start, piece.settled, self.file))
+            answered = piece.finish is not None and not self.options.explicit
+            rounds = tuple(generation.rounds)
+            self._on_growth(Growth(self.site, rounds, piece.start, piece.settled, self.file, answered))
         return piece
 
     async def answer(self, generated: Generated, piece: Piece, stats: Stats) -> CompletionResult:

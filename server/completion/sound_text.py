@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from server.completion.boundaries.boundary import CursorText
 from server.completion.boundaries.line_boundary import REPETITION
@@ -24,6 +25,7 @@ from server.context.file_errors import FileErrors
 
 WOULD_NOT_PARSE = "would leave the file with errors"
 
+MOST_AT_ONCE = 2  # parses that the event loop tries for a growing text
 SEARCH_S = 0.06  # of processor time for one text; one that is found to be no good by then is none
 _GOES_ON = " ,.+-*/%&|^=<>!:~@\\"  # signs behind which more was to come
 _TOKEN = re.compile(r"\w+|[^\w\s]")
@@ -53,10 +55,9 @@ class SoundTexts:
     def at_once(self, text: str, cursor: CursorText, file: FileErrors | None, ending: Ending) -> str | None:
         """What was found out, or takes no time to; None where `find` would hold up the event loop."""
         key = (cursor, text, ending, "")
-        if key not in self._found and file is not None and not ending.off and len(replaceable(text, cursor)) == 1:
-            now, errors = file.errors_at_once(""), file.errors_at_once(text)
-            if now is not None and errors is not None and errors <= now:
-                self._keep(key, text)
+        is_open = key not in self._found and not ending.off and len(replaceable(text, cursor)) == 1
+        if is_open and file is not None and _is_sound_at_once(text, file):
+            self._keep(key, text)
         return self._found.get(key)
 
     def find(
@@ -110,6 +111,23 @@ def may_be_kept(text: str, cursor: CursorText, file: FileErrors | None) -> bool:
     if file is None or now is None:
         return True
     return any(_is_sound(closed, cursor, file, now) for closed in closings(text, cursor))
+
+
+def is_surely_kept(text: str, cursor: CursorText, file: FileErrors | None) -> bool:
+    """The same where it takes no time to tell that it is so. For the event loop."""
+    if file is None or cursor.language.prose:
+        return True
+    if not file.is_ready:
+        return False
+    tries = ((closed, replaced) for closed in closings(text, cursor) for replaced in replaceable(closed, cursor))
+    return any(file.is_surely_sound(closed, replaced) for closed, replaced in islice(tries, MOST_AT_ONCE))
+
+
+def _is_sound_at_once(text: str, file: FileErrors) -> bool:
+    if file.is_surely_sound(text):
+        return True
+    now, errors = file.errors_at_once(""), file.errors_at_once(text)
+    return now is not None and errors is not None and errors <= now
 
 
 def _is_sound(text: str, cursor: CursorText, file: FileErrors, now: int) -> bool:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from server.context.grammars import ParseLimit, error_count, parse, parser_for
+from server.context.grammars import ParseLimit, error_count, note_edit, parse, parser_for
 from server.context.syntax import Syntax
+from server.context.vicinity import Vicinity
 from server.documents.document import Place
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 PARSE_LIMIT_S = 0.05  # of processor time, for each parse
 AT_ONCE_S = 0.002  # the same of one for which the event loop may wait
 MOSTLY_AT_ONCE_S = 0.01  # so long may the file without a text have taken: with one it is mostly quicker
+SMALL = 16_000  # bytes of a file that is parsed as quickly as what is near a place
 LARGEST_UNREAD = 120_000  # characters of a file without a tree that are parsed for its errors
 _LONE_CR = re.compile(rb"\r(?!\n)")
 
@@ -40,7 +42,31 @@ class FileErrors:
         self._parsed = self._hangs = False
         self._took_s = 0.0  # of processor time, to parse the file without a text
         self._known: dict[tuple[str, int], int | None] = {}
+        self._vicinity: Vicinity | None = None
         self._parsing = threading.Lock()
+
+    def get_ready(self) -> None:
+        """Read what `is_surely_sound` needs, where a tree is at hand; takes a millisecond or two."""
+        if self._tree is not None and len(self._before) + len(self._after) > SMALL:
+            with contextlib.suppress(ParseLimit):
+                self._vicinity = Vicinity.of(self._syntax, self._before, self._after, self._tree, PARSE_LIMIT_S)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `is_surely_sound` can tell anything."""
+        return self._vicinity is not None
+
+    def is_surely_sound(self, text: str, replaced: int = 0) -> bool:
+        """Whether the file surely has no more errors with the text than without; False where that takes time to tell.
+
+        For the event loop. Waits for nobody.
+        """
+        if self._vicinity is None:
+            return False
+        try:
+            return self._vicinity.is_sound(encoded(text), self._size(replaced), AT_ONCE_S)
+        except ParseLimit:
+            return False
 
     def errors_with(self, text: str, replaced: int = 0) -> int | None:
         """How many errors the file has with the text in the place of so many characters that follow on the line.
@@ -76,7 +102,7 @@ class FileErrors:
                 tree = None
                 if self._tree is not None:
                     tree = self._tree.copy()
-                    _edit(tree, before, data, b"")
+                    note_edit(tree, before, data, b"")
                 return FileErrors(self._syntax, before, self._after, tree)
         return None
 
@@ -97,10 +123,14 @@ class FileErrors:
         assert self._tree is not None
         if not text and not replaced:
             return error_count(self._tree)
-        data, gone = encoded(text), len(self._after[: 4 * replaced].decode("utf-8", "ignore")[:replaced].encode())
+        data, gone = encoded(text), self._size(replaced)
         tree = self._tree.copy()
-        _edit(tree, self._before, self._after[:gone], data)
+        note_edit(tree, self._before, self._after[:gone], data)
         return error_count(self._parse(self._before + data + self._after[gone:], tree, limit_s))
+
+    def _size(self, replaced: int) -> int:
+        """Bytes of so many characters behind the place."""
+        return len(self._after[: 4 * replaced].decode("utf-8", "ignore")[:replaced].encode())
 
     def _parse(self, data: bytes, tree: Tree | None, limit_s: float) -> Tree:
         return parse(parser_for(self._syntax), data, limit_s, tree)
@@ -124,25 +154,6 @@ class Snapshot:
         before = "".join(self.lines[: self.place.line]) + line[: self.place.column]
         after = line[self.place.column :] + "".join(self.lines[self.place.line + 1 :])
         return FileErrors(self.syntax, encoded(before), encoded(after), self.tree)
-
-
-def _edit(tree: Tree, before: bytes, old: bytes, new: bytes) -> None:
-    """Note in a tree that `new` stands in the place of `old` behind `before`."""
-    start = len(before)
-    point = _moved((0, 0), before)
-    tree.edit(
-        start_byte=start,
-        old_end_byte=start + len(old),
-        new_end_byte=start + len(new),
-        start_point=point,
-        old_end_point=_moved(point, old),
-        new_end_point=_moved(point, new),
-    )
-
-
-def _moved(point: tuple[int, int], data: bytes) -> tuple[int, int]:
-    rows = data.count(b"\n")
-    return point[0] + rows, len(data) - data.rfind(b"\n") - 1 if rows else point[1] + len(data)
 
 
 def encoded(text: str) -> bytes:

@@ -53,9 +53,29 @@ def parse(parser: Parser, data: bytes, limit_s: float, old_tree: Tree | None = N
     limit_s: processor time of this thread; how busy the machine is must not change a completion. Text that leaves
     hundreds of brackets open is not parsed: mending it can take a parser seconds in one step, which nothing ends.
     """
+    return parse_watched(parser, data, limit_s, old_tree, 0)[0]
+
+
+def parse_watched(parser: Parser, data: bytes, limit_s: float, old_tree: Tree | None, tail: int) -> tuple[Tree, bool]:
+    """The same, and whether a token was looked for through all of the text's last `tail` bytes. Raises ParseLimit.
+
+    Where none was, no token before them depends on what may stand behind the end, as one that may begin a comment or
+    a string does. tail: more than one token has.
+    """
     if sum(map(data.count, OPENERS)) - sum(map(data.count, CLOSERS)) > MOST_OPEN:
         raise ParseLimit
-    return _parse(parser, lambda offset, _: data[offset : offset + READ_SIZE], limit_s, time.thread_time, old_tree)
+    end = len(data)
+    begin = next_byte = max(0, end - tail)
+    looked_through = False
+
+    def read(offset: int, point: tuple[int, int]) -> bytes:
+        nonlocal next_byte, looked_through
+        # Handed byte by byte: for the next token the parser goes back to the one that ended the token before.
+        next_byte = offset + 1 if offset in (begin, next_byte) else begin
+        looked_through = looked_through or (offset == end and next_byte > end)
+        return data[offset : min(offset + READ_SIZE, begin) if offset < begin else offset + 1]
+
+    return _parse(parser, read, limit_s, time.thread_time, old_tree), looked_through
 
 
 def parse_lines(
@@ -124,6 +144,25 @@ def _parse(
     if late:
         raise ParseLimit  # the text was cut off under way
     return tree
+
+
+def note_edit(tree: Tree, before: bytes, old: bytes, new: bytes) -> None:
+    """Note in a tree that `new` stands in the place of `old` behind `before`."""
+    start = len(before)
+    point = _moved((0, 0), before)
+    tree.edit(
+        start_byte=start,
+        old_end_byte=start + len(old),
+        new_end_byte=start + len(new),
+        start_point=point,
+        old_end_point=_moved(point, old),
+        new_end_point=_moved(point, new),
+    )
+
+
+def _moved(point: tuple[int, int], data: bytes) -> tuple[int, int]:
+    rows = data.count(b"\n")
+    return point[0] + rows, len(data) - data.rfind(b"\n") - 1 if rows else point[1] + len(data)
 
 
 @cache
