@@ -24,13 +24,14 @@ from server.engine.protocol import EngineHealth
 from server.profiles import Profile
 
 LONG = [f"    x{number} = {number}\n" for number in range(200)]
+LONG_ROUND_MS = 400  # beside which it is no time in which an engine is told, on a busy machine too
 ENTRIES: list[dict[str, object]] = [
     {"after": "def endless():\n", "text": "".join(LONG), "chunks": LONG, "delay_ms": 20},
     {
         "after": "def two(a):\n",
         "text": "    b = a\n    return b\n\n\ndef three():\n    pass\n" + "".join(LONG),
         "chunks": ["    b = a\n", "    return b\n", "\n\ndef three():\n", "    pass\n", *LONG],
-        "delay_ms": 20,
+        "delay_ms": LONG_ROUND_MS,
     },
     {"after": "short = ", "text": "[1, 2]", "chunks": ["[1,", " 2]"]},
     {"after": "done = 1\n", "text": "\n\n\n"},

@@ -37,6 +37,8 @@ ENTRIES: list[dict[str, object]] = [
         "chunks": ["b = a\n", "    return b\n", "\n\ndef three():\n", "    pass\n"],
     },
     {"after": "def endless():\n", "text": "".join(LONG), "chunks": LONG, "delay_ms": 20},
+    # No time, beside such a round, in which an engine is told on a busy machine.
+    {"after": "def slow():\n", "text": "".join(LONG), "chunks": LONG, "delay_ms": 400},
     {"after": "call('漢😀', ", "text": "b)\nprint(1)\n", "chunks": ["b)", "\nprint(1)\n"]},
     {"after": "short = ", "text": "[1, 2]"},
 ]
@@ -197,12 +199,12 @@ async def test_a_superseded_request_is_answered_with_null(profile: Profile, engi
         newer.cancel()
 
 
-async def test_a_cancelled_request_ends_in_an_error_and_the_engine_stops_long_before_its_end(
+async def test_a_cancelled_request_ends_in_an_error_and_the_engine_within_a_round(
     profile: Profile, engine: EngineClient
 ) -> None:
     async with editor(options(profile)) as ours:
         await ours.until_state("ready")
-        ours.open("def endless():\n")
+        ours.open("def slow():\n")
         cancelled, rounds = await count(engine, CANCELLED), await count(engine, "dflash_rounds_total")
         request = asyncio.create_task(ours.complete(1, 0, id="mine"))
         await begun(engine, rounds)
@@ -211,8 +213,7 @@ async def test_a_cancelled_request_ends_in_an_error_and_the_engine_stops_long_be
         with pytest.raises(JsonRpcRequestCancelled) as caught:
             await asyncio.wait_for(request, 10)
         assert caught.value.code == -32800
-        # Left alone it would run 200; `bench keystrokes` counts how many run on a quiet machine.
-        assert await rounds_when_ended(engine, cancelled) - before < len(LONG) / 4
+        assert await rounds_when_ended(engine, cancelled) - before <= 1
 
 
 @pytest.mark.parametrize(
