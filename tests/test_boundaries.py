@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from server.completion.boundaries import syntax_scanner
 from server.completion.boundaries.boundary import CursorText, Decision
 from server.completion.boundaries.choice import boundary_for
+from server.completion.boundaries.syntax_rows import SYNTAX_ROWS
 from server.context.languages import language_for
 
 CURSOR = "‸"
@@ -69,6 +70,12 @@ PYTHON = [
         "def f(a):‸\n",
         "\n    b = a\n\n    return b\n\n\ndef g():\n    pass\n",
         "\n    b = a\n\n    return b",
+    ),
+    Case(
+        "string-with-what-looks-like-comments",
+        "class A:\n    def f(self):\n        s = ‸\n",
+        'b"""\n# a\n1 2\n# b\n2 3\n"""\n        t = 1\n',
+        'b"""\n# a\n1 2\n# b\n2 3\n"""',
     ),
     Case(
         "head-and-its-block",
@@ -461,3 +468,17 @@ def test_a_parser_that_takes_too_long_leaves_brackets_and_indentation(
     case = Case("slow", "def f(a):\n" + "    a = 1\n" * 2000 + "    ‸", "b = a\n\n    c()\n", "b = a")
     decision = decide(case, "character")
     assert case.generated[: decision.end] == case.expected
+
+
+STRING = 'class A:\n    def f(self):\n        s = """\n# a\n1 2\n# b\n2 3\n"""\n        t = 1\n'
+
+
+@pytest.mark.parametrize("known", ["", *(STRING[:end] for end in range(20, len(STRING), 7))])
+def test_what_stands_above_a_cursor_is_read_alike_whatever_was_read_before(known: str) -> None:
+    python, row = language_for("python"), SYNTAX_ROWS["python"]
+    assert python.syntax is not None
+    known_texts = syntax_scanner.KnownTexts(), syntax_scanner.KnownTexts()
+    known_texts[0].scanner(python.syntax, row, known)
+    found = [texts.scanner(python.syntax, row, STRING).advance("    ") for texts in known_texts]
+    assert found[0] == found[1]
+    assert found[0].first == "t" and found[0].complete

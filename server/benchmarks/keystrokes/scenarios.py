@@ -139,7 +139,7 @@ async def cancel(profile: Profile, client: EngineClient, requests: int) -> Repor
             ran = await _metric(client, ROUNDS)
             begun = time.perf_counter()
             if number % 2:
-                place = window.type(place, "zz ")
+                place = window.type(place, "zz + ")
             window.cancel(id)
             asked = await request
             times.append((time.perf_counter() - begun) * 1000)

@@ -87,6 +87,8 @@ class SyntaxScanner:
         # A string that stays open is an error to the parser, and costs it more with every line.
         if self._open_quote and self._open_quote not in text:
             return self._state
+        if self._open_quote:
+            self._tree = None  # parts of the string that were read as code would be taken from it
         fresh, self._unparsed, self._open_quote = self._unparsed, "", ""
         self._parse(fresh.encode("utf-8", "replace"))
         self._state = self._read()
