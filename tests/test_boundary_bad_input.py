@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,8 +11,9 @@ from server.completion.fit import fit
 from server.completion.sound_text import Ending, sound_text
 from server.completion.soundness import errors_around
 from server.completion.surroundings import surroundings
-from server.context.grammars import ParseLimit, parse, parse_lines, parser_for
+from server.context.grammars import ParseLimit, parse, parser_for
 from server.context.languages import LANGUAGES, language_for
+from server.context.long_steps import pieces
 from server.context.syntax import Syntax
 from server.documents.document import Document, Place
 from server.documents.lines import split_lines
@@ -93,26 +93,24 @@ def _syntax(language: str) -> Syntax:
     return syntax
 
 
-class _CountedLines(Sequence[str]):
-    """Lines that count how often somebody reads them."""
+class _CountedBytes(bytes):
+    """Bytes that count how often somebody reads of them."""
 
-    def __init__(self, lines: list[str]) -> None:
-        self.lines, self.reads = lines, 0
-
-    def __len__(self) -> int:
-        return len(self.lines)
+    reads = 0
 
     def __getitem__(self, place: Any) -> Any:
         self.reads += 1
-        return self.lines[place]
+        return super().__getitem__(place)
 
 
 def test_a_scanner_that_reads_on_within_one_token_is_stopped_as_well() -> None:
     """It asks no callback for leave: the text ends for it where the time does."""
-    lines = _CountedLines(["\\\n"] * 20_000)
+    data = _CountedBytes(b"\\\n" * 20_000)
+    pieces(data)
+    known = data.reads
     with pytest.raises(ParseLimit):
-        parse_lines(parser_for(_syntax("python")), lines, 0.0)
-    assert lines.reads <= 2
+        parse(parser_for(_syntax("python")), data, 0.0)
+    assert data.reads <= 2 * known + 2
 
 
 @pytest.mark.parametrize("comment", ["#", "#[", "#if"])

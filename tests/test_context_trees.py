@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from server.context import grammars, trees
-from server.context.grammars import ParseLimit, parse_lines, parser_for
+from server.context.grammars import LongStep, ParseLimit, parse_lines, parser_for
 from server.context.languages import language_for
+from server.context.long_steps import pieces
 from server.context.open_documents import OpenDocuments
 from server.context.syntax import Syntax
 from server.context.tags import definitions, enclosing_scopes, import_rows, kind_at
@@ -187,11 +188,53 @@ def test_shell_full_of_heredocs_ends_in_time() -> None:
     assert time.monotonic() - begun < 30  # ended by the limit, or done
 
 
-def test_ten_thousand_open_brackets_are_no_trouble() -> None:
-    document = Document("file:///a.py", "(" * 10_000)
+HOLD_UP = {
+    "python": [
+        "/*\n" * 3000 + "y",
+        "x = 1\n" * 300 + "/*\n" * 3000 + "y",
+        "(" * 10_000,
+        "{[" * 3000 + "?" + "]}" * 3000,
+    ],
+    "rust": ["%w(" * 3000, ")" * 3000 + "%w(" * 2000],
+    "java": ["a<" * 4000 + "y", "".join(f"a{n}<" for n in range(2000))],
+    "csharp": ["<a " * 3000],
+    "swift": ["#" * 8000 + "y"],
+}
+
+
+@pytest.mark.parametrize(("language", "text"), [(name, text) for name, texts in HOLD_UP.items() for text in texts])
+async def test_a_text_that_would_hold_up_the_process_has_no_tree_until_it_has_changed(language: str, text: str) -> None:
+    """Some of these take a parser more than twenty seconds in one step, which nothing interrupts."""
+    with pytest.raises(LongStep):
+        grammars.parse(parser_for(syntax_of(language)), text.encode(), 30.0)
+    opened = DocumentTree(Document("file:///a", text), syntax_of(language))
+    assert await opened.ready() is None
+    document = Document("file:///a", "")
+    pasted = DocumentTree(document, syntax_of(language))
+    assert pasted.refresh(5.0) is not None
+    document.apply([Change(text, Range(Position(0, 0), Position(0, 0)))])
+    pasted.refresh(5.0)
+    assert await pasted.ready() is None
+    document.apply([Change("x\n")])
+    assert await pasted.ready() is not None and pasted.fresh
+
+
+async def test_a_text_that_holds_up_the_process_more_and_more_as_it_is_typed_is_found_out() -> None:
+    document = Document("file:///a.py", "\n")
     tree = DocumentTree(document, PYTHON)
-    tree.refresh(5.0)
-    assert list(enclosing_scopes(parse(document.lines), 0, PYTHON)) == []
+    for _ in range(16):
+        document.apply([Change("/*\n" * 150, Range(Position(0, 0), Position(0, 0)))])
+        tree.refresh(5.0)
+        tree._rest_until = 0.0
+        await tree.ready()
+    assert tree.tree is None
+
+
+def test_repetitive_text_is_parsed_like_any_other() -> None:
+    for text in ("x = 1\n" * 3000, "f(0, " + "0, " * 5000 + "0)\n", "# " + "-" * 4000 + "\nx = 1\n"):
+        data = text.encode()
+        assert shape(grammars.parse(parser_for(PYTHON), data, 30.0)) == shape(parser_for(PYTHON).parse(data))
+    assert len(pieces(b"x = 1\n" * 3000)) > 5 and len(pieces(SOURCE.encode())) == 1
 
 
 DEFINED = {

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from server.context.long_steps import nests_too_deep, pieces
 from server.context.syntax import Syntax
 
 if TYPE_CHECKING:
@@ -20,16 +21,18 @@ if TYPE_CHECKING:
     from tree_sitter import Parser, Tree
 
 READ_SIZE = 4096  # bytes handed to the parser at once
-OPENERS, CLOSERS = (b"(", b"[", b"{"), (b")", b"]", b"}")
-MOST_OPEN = 300  # brackets that nothing closes
-WHOLE_READ_LINES = 256  # lines handed to the parser at once when it reads them all
-READ_LINES = 8  # the same when it looks for what an edit changed
+LONGEST_STEP_S = 0.05  # of processor time; in written text none takes a tenth of it
+READ_LINES = 8  # handed to the parser at once when it looks for what an edit changed
 
 Read = Callable[[int, tuple[int, int]], bytes]  # what stands at a byte, which is at a (row, byte column)
 
 
 class ParseLimit(Exception):
     """The parser did not finish in time."""
+
+
+class LongStep(ParseLimit):
+    """A step of the parser took long, or would: more of such text could hold up the process for seconds."""
 
 
 @cache
@@ -50,20 +53,23 @@ def parser_for(syntax: Syntax) -> Parser:
 def parse(parser: Parser, data: bytes, limit_s: float, old_tree: Tree | None = None) -> Tree:
     """Parse, from an edited old tree if there is one. Raises ParseLimit.
 
-    limit_s: processor time of this thread; how busy the machine is must not change a completion. Text that leaves
-    hundreds of brackets open is not parsed: mending it can take a parser seconds in one step, which nothing ends.
+    limit_s: processor time of this thread; how busy the machine is must not change a completion.
     """
-    return parse_watched(parser, data, limit_s, old_tree, 0)[0]
+    if nests_too_deep(data):
+        raise LongStep
+    if old_tree is None:
+        return _parse_pieces(parser, data, limit_s, time.thread_time)
+    return _parse(parser, lambda offset, _: data[offset : offset + READ_SIZE], limit_s, time.thread_time, old_tree)
 
 
-def parse_watched(parser: Parser, data: bytes, limit_s: float, old_tree: Tree | None, tail: int) -> tuple[Tree, bool]:
+def parse_watched(parser: Parser, data: bytes, limit_s: float, old_tree: Tree, tail: int) -> tuple[Tree, bool]:
     """The same, and whether a token was looked for through all of the text's last `tail` bytes. Raises ParseLimit.
 
     Where none was, no token before them depends on what may stand behind the end, as one that may begin a comment or
     a string does. tail: more than one token has.
     """
-    if sum(map(data.count, OPENERS)) - sum(map(data.count, CLOSERS)) > MOST_OPEN:
-        raise ParseLimit
+    if nests_too_deep(data):
+        raise LongStep
     end = len(data)
     begin = next_byte = max(0, end - tail)
     looked_through = False
@@ -91,10 +97,36 @@ def parse_lines(
     limit_s: time by the wall, for somebody may be waiting; processor time where nobody is, and `give_way` is called
     again and again, which may sleep.
     """
-    read = _LineReader(lines, WHOLE_READ_LINES if old_tree is None else READ_LINES)
-    if give_way is None:
-        return _parse(parser, read, limit_s, time.monotonic, old_tree)
-    return _parse(parser, read, limit_s, time.thread_time, old_tree, give_way)
+    clock = time.monotonic if give_way is None else time.thread_time
+    give_way = give_way or (lambda: None)
+    if old_tree is not None:
+        return _parse(parser, _LineReader(lines), limit_s, clock, old_tree, give_way)
+    data = b"".join(map(_line_bytes, lines))
+    if nests_too_deep(data):
+        raise LongStep
+    return _parse_pieces(parser, data, limit_s, clock, give_way)
+
+
+def _parse_pieces(
+    parser: Parser,
+    data: bytes,
+    limit_s: float,
+    clock: Callable[[], float],
+    give_way: Callable[[], None] = lambda: None,
+) -> Tree:
+    """Parse a text anew: where it is repetitive in pieces, so that a step is noticed before it takes seconds."""
+    tree, begin, limit = None, 0, clock() + limit_s
+    for end in pieces(data):
+
+        def read(offset: int, point: tuple[int, int], end: int = end) -> bytes:
+            return data[offset : min(offset + READ_SIZE, end)]
+
+        if tree is not None:
+            note_edit(tree, data[:begin], b"", data[begin:end])
+        tree = _parse(parser, read, max(0.0, limit - clock()), clock, tree, give_way)
+        begin = end
+    assert tree is not None
+    return tree
 
 
 def _line_bytes(line: str) -> bytes:
@@ -112,6 +144,7 @@ def _parse(
     give_way: Callable[[], None] = lambda: None,
 ) -> Tree:
     limit, latest = clock() + limit_s, time.monotonic() + limit_s
+    step_began, longest_step_s = time.thread_time(), 0.0
     old: dict[str, Any] = {} if old_tree is None else {"old_tree": old_tree}
     handed: list[bytes] = []
     late = False
@@ -122,12 +155,19 @@ def _parse(
         late = late or (time.monotonic() > latest and clock() > limit)
         return late
 
+    def step_ended() -> None:
+        nonlocal step_began, longest_step_s
+        now = time.thread_time()
+        longest_step_s = max(longest_step_s, now - step_began)
+        step_began = now
+
     def hand(offset: int, point: tuple[int, int]) -> bytes:
         # A scanner that reads on and on within one token asks nobody else: for it the text ends here.
         handed.append(b"" if is_late() else read(offset, point))
         return handed[-1]
 
     def is_over(offset: int, failing: bool) -> bool:
+        step_ended()
         give_way()
         return is_late()
 
@@ -135,12 +175,15 @@ def _parse(
         tree = parser.parse(hand, progress_callback=is_over, **old)
     except ValueError as error:  # the binding's word for a parse that the callback ended
         parser.reset()  # or the next parse would go on with this text
-        raise ParseLimit from error
+        raise (ParseLimit if longest_step_s <= LONGEST_STEP_S else LongStep) from error
     finally:
         if _keeps_what_it_reads():
             for data in handed:
                 _let_go(data)
         handed.clear()  # the tree keeps the callback
+    step_ended()
+    if longest_step_s > LONGEST_STEP_S:
+        raise LongStep
     if late:
         raise ParseLimit  # the text was cut off under way
     return tree
@@ -198,9 +241,8 @@ def _let_go(data: bytes) -> None:
 class _LineReader:
     """Hands out lines as bytes."""
 
-    def __init__(self, lines: Sequence[str], at_once: int) -> None:
+    def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
-        self._at_once = at_once
         self._row, self._bytes = -1, b""
 
     def __call__(self, offset: int, point: tuple[int, int]) -> bytes:
@@ -209,7 +251,7 @@ class _LineReader:
             return b""
         if row != self._row:
             self._row = row
-            self._bytes = b"".join(map(_line_bytes, self._lines[row : row + self._at_once]))
+            self._bytes = b"".join(map(_line_bytes, self._lines[row : row + READ_LINES]))
         return self._bytes[column:]
 
 

@@ -2,7 +2,7 @@
 
 Edits are noted as they come and parsed when somebody asks or pauses, for what they touched only. A parse has a time
 limit; where it strikes, the tree of before the edits, moved along with them, serves on, and a thread
-parses in peace.
+parses in peace. A text that would keep the parser in one step for long has no tree until it has changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from server.context.grammars import ParseLimit, parse_lines, parser_for
+from server.context.grammars import LongStep, ParseLimit, parse_lines, parser_for
+from server.context.long_steps import WINDOW, may_hold_up
 from server.context.syntax import Syntax
 from server.documents.common_prefix import common_prefix
 from server.documents.document import Document, LineEdit
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 REQUEST_LIMIT_S = 0.005  # of a parse that a request waits for
 THREAD_LIMIT_S = 3.0  # of processor time, of a parse in a thread; a grammar that hangs must not hold it for ever
 FIRST_LIMIT_S = 0.002  # small documents are parsed at once: no thread is faster
+FIRST_SIZE = 20_000  # bytes of one that may be
 AT_ENGINE_S = 0.02  # after a prompt: its request is at the engine by then
 GIVES_WAY_S = 0.01  # after an edit a thread's parse stands still, until the key is answered
 PAUSE_S = 0.05  # without a key; the next one is seldom so quick, and finds the tree
@@ -86,7 +88,8 @@ class DocumentTree:
         if self.tree is None:
             limit_s = min(limit_s, FIRST_LIMIT_S)
         # Code that is being typed is often broken, and mending it can cost as much as a first parse.
-        tree = None if self._slow else self._parsed(self._document.lines, limit_s, self.tree)
+        is_long = self.tree is None and sum(self._sizes) > FIRST_SIZE
+        tree = None if self._slow or is_long else self._parsed(limit_s)
         if tree is not None:
             self.tree, self.fresh = tree, True
         else:
@@ -102,14 +105,17 @@ class DocumentTree:
             self.refresh()
         return self.tree
 
-    def _parsed(self, lines: Sequence[str], limit_s: float, old_tree: Tree | None) -> Tree | None:
+    def _parsed(self, limit_s: float) -> Tree | None:
         try:
-            return parse_lines(parser_for(self._syntax), lines, limit_s, old_tree)
+            return parse_lines(parser_for(self._syntax), self._document.lines, limit_s, self.tree)
+        except LongStep:
+            self.tree = None  # read anew, such text is found out before it takes longer
         except ParseLimit:
-            return None
+            pass
+        return None
 
-    def _parsed_for_nobody(self, lines: Sequence[str], old_tree: Tree | None) -> tuple[Tree | None, float]:
-        """The tree, and the processor time that it took; to be called in a thread.
+    def _parsed_for_nobody(self, lines: Sequence[str], old_tree: Tree | None) -> tuple[Tree | None, float, bool]:
+        """The tree, the processor time that it took, and whether a step was too long; to be called in a thread.
 
         Keys have the interpreter to themselves: it hands its lock over but now and then, and one answer needs it often.
         """
@@ -118,12 +124,12 @@ class DocumentTree:
             while (left_s := self._edited_at + GIVES_WAY_S - time.monotonic()) > 0:
                 time.sleep(left_s)
 
-        begun = time.thread_time()
+        begun, tree, long_step = time.thread_time(), None, False
         try:
             tree = parse_lines(parser_for(self._syntax), lines, THREAD_LIMIT_S, old_tree, give_way)
-        except ParseLimit:
-            tree = None
-        return tree, time.thread_time() - begun
+        except ParseLimit as limit:
+            long_step = isinstance(limit, LongStep)
+        return tree, time.thread_time() - begun, long_step
 
     def _parse_in_thread(self) -> None:
         size = sum(self._sizes)
@@ -142,7 +148,7 @@ class DocumentTree:
     async def _parse_lines(self, lines: list[str], size: int) -> None:
         old_tree = self.tree and self.tree.copy()
         try:
-            tree, taken_s = await asyncio.to_thread(self._parsed_for_nobody, lines, old_tree)
+            tree, taken_s, long_step = await asyncio.to_thread(self._parsed_for_nobody, lines, old_tree)
             self._slow = taken_s > REQUEST_LIMIT_S
             self._rest_until = time.monotonic() + RESTS * taken_s
             self._given_up_at = -1 if tree is not None else size
@@ -150,6 +156,8 @@ class DocumentTree:
                 for edit in self._since:
                     edit.apply(tree)
                 self.tree, self.fresh = tree, not self._since
+            elif long_step:
+                self.tree = None
         finally:
             self._thread = None
 
@@ -159,11 +167,18 @@ class DocumentTree:
         if change is None:
             return
         self.fresh, self._edited_at = False, time.monotonic()
+        if self.tree is not None and change.new_end - change.start > WINDOW and self._may_hold_up(change):
+            self.tree = None
         if self.tree is not None:
             change.apply(self.tree)
         if self._thread is not None:
             self._since.append(change)
         self._refresh_later(PAUSE_S)
+
+    def _may_hold_up(self, change: _ByteEdit) -> bool:
+        """Whether what was pasted must be read anew, which is done with care."""
+        lines = self._document.lines[change.start_point[0] : change.new_end_point[0] + 1]
+        return may_hold_up("".join(lines).encode("utf-8", "replace"))
 
     def shown(self) -> None:
         """A prompt was made, for which the moved tree did: parse while the engine is at work."""
