@@ -44,7 +44,10 @@ class Vicinity:
         """
         place, nodes = len(before), _things(tree)
         starts = [each.start_byte for each in nodes]
-        first, last = max(0, bisect_left(starts, place) - BEFORE), bisect_right(starts, place) + BEHIND - 1
+        # Where they stand is known of those that no edit has touched.
+        changed = [number for number, each in enumerate(nodes) if each.has_changes]
+        first = max(0, min([bisect_left(starts, place), *changed[:1]]) - BEFORE)
+        last = max([bisect_right(starts, place) - 1, *changed[-1:]]) + BEHIND
         ends_with_file = last >= len(nodes) - 1
         begin, end = starts[first] if first else 0, place + len(after) if ends_with_file else nodes[last].end_byte
         if end - begin > min(LARGEST, (place + len(after)) // 2) or before[begin - 1 : begin] not in (b"", b"\n"):
@@ -52,9 +55,6 @@ class Vicinity:
         above, below = nodes[: first + 1 if first else 0], [] if ends_with_file else nodes[last - BEHIND + 1 :]
         # Right behind an error nobody knows where the parser stands.
         if tree.root_node.is_error or any(each.has_error for each in above[-SOUND:]):
-            return None
-        # What was changed far away must be read itself.
-        if any(each.has_changes for each in (*above, *below)):
             return None
         near = cls(syntax, before[begin:], after[: end - place], None)
         near._tree = parse(parser_for(syntax), near._before + near._after, limit_s)
