@@ -31,8 +31,8 @@ def insertion(text: str, place: Place, generated: str, language: str = "javascri
             break
     if cut.decision.end is None:
         cut.finish()
-    found = cut.insertion(site)
-    return "" if found is None else found.text
+    kept = cut.kept()
+    return fit(kept, site).text if kept else ""
 
 
 @pytest.mark.parametrize("language", ["javascript", "python", "go"])

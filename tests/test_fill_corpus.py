@@ -17,7 +17,7 @@ from server.cli import main
 from server.context.prompt import PromptBuilder
 from server.context.tokenizer import PromptTokenizer
 from server.corpus.editor_holes import KIND_WEIGHTS, choose_holes
-from server.corpus.fill import FillRenderer, Neighbours, prompt_at, read_file
+from server.corpus.fill import FillRenderer, Neighbours, as_served, holes_of, prompt_at, read_file
 from server.paths import asset
 from server.profiles import load_profile
 from tests.test_corpus import build, make_wheel, wheels  # noqa: F401
@@ -85,6 +85,40 @@ def test_holes_are_of_every_kind_and_end_where_a_unit_ends() -> None:
             assert text[0].isalnum() or text[0] == "_"
         if hole.kind in ("statement", "lines", "function"):
             assert not before.rpartition("\n")[2].strip() and PYTHON[hole.end : hole.end + 1] == "\n"
+
+
+def test_what_is_due_ends_where_the_product_ends_it() -> None:
+    text = "import os\n\n\ndef f(a):\n    a += 1\n    b = a\n    c = b\n\n    d = c\n    return d\n\n\nx = 1\ny = 2\n"
+    source = read_file("m.py", text)
+
+    def served(kind: str, first: str, due: str) -> str | None:
+        start = text.index(first)
+        hole = as_served(source, Hole(kind, start, start + len(due)))
+        assert text.startswith(due, start) and (hole is None or (hole.kind, hole.start) == (kind, start))
+        return None if hole is None else text[hole.start : hole.end]
+
+    assert served("lines", "b = a", "b = a\n    c = b\n\n    d = c") == "b = a\n    c = b"  # a blank line ends it
+    assert served("lines", "b = a", "b = a\n    c = b") == "b = a\n    c = b"
+    assert served("lines", "x = 1", "x = 1\ny = 2") == "x = 1"  # at the top of a module one statement
+    assert served("word", "s\n\n\ndef", "s") == "s"
+    assert served("random", "c = b", "c = b\n\n    d") is None and served("random", "= b", "= b") == "= b"
+    assert served("nothing", "\n    c", "") == ""
+    for hole in holes_of(read_file("jobs/queue.py", PYTHON), 400, random.Random(3)):
+        assert as_served(read_file("jobs/queue.py", PYTHON), hole) == hole
+
+
+def test_the_text_below_is_left_out_only_where_the_line_ends(fill_profile: Path, tokenizer: PromptTokenizer) -> None:
+    def follows(tokens: list[int]) -> bool:
+        """Whether text stands behind the suffix's marker."""
+        return tokens[tokens.index(SUFFIX) + 1] not in (PREFIX, MIDDLE)
+
+    renderer, source = FillRenderer(load_profile(str(fill_profile)), tokenizer), read_file("jobs/queue.py", PYTHON)
+    cursor = PYTHON.index("the queue is full")
+    for end, always in ((PYTHON.index('", self.limit)'), True), (PYTHON.index("\n", cursor), False)):
+        chance = random.Random(1)
+        found = [renderer.example(source, Hole("word", cursor, end), Neighbours(), chance) for _ in range(60)]
+        below = [follows(each.tokens) for each in found if each is not None]
+        assert below and all(below) is always
 
 
 def test_text_without_a_grammar_or_with_faults_is_cut_by_lines() -> None:

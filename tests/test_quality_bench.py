@@ -6,18 +6,23 @@ import gzip
 import json
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from server.benchmarks.holes import Hole
 from server.benchmarks.quality import sandbox
 from server.benchmarks.quality.infilling import one_line, read_tasks
 from server.benchmarks.quality.measure import Outcome, summary
 from server.benchmarks.quality.page import page
+from server.benchmarks.quality.writer import Writer, Written
 from server.cli import main
+from server.context.prompt import Prompt
 from server.context.tokenizer import PromptTokenizer
+from server.corpus.fill import Source, read_file
 from server.corpus.selection import Document
 from server.corpus.tokens import render
 from server.errors import DflashError
@@ -114,6 +119,36 @@ def test_a_summary_counts_the_bonus_token_and_weighs_bits_by_tokens() -> None:
     assert summary([], 8)["exact_match"] is None
 
 
+class FakeWriter(Writer):
+    """Writes a text that is given, where a pair would write its own."""
+
+    def __init__(self, text: str, *, ended: bool) -> None:
+        self.text, self.ended = text, ended
+
+    def prompt(self, source: Source, cursor: int, after: str) -> Prompt:
+        return Prompt([])
+
+    def _pieces(self, prompt: Prompt, written: Written, draft: bool) -> Iterator[tuple[str, bool]]:
+        yield self.text, self.ended
+
+
+def test_what_is_judged_is_what_is_served() -> None:
+    source = read_file("a.py", "def f(a):\n    return g(a)\n")
+    hole = Hole("line", source.text.index("g"), source.text.index("\n", 20))
+    broke_off = FakeWriter("g(a, h(1", ended=False).write(source, hole)
+    assert (broke_off.kept, broke_off.served) == ("g(a, h(1", "g(a, h(1))")
+    assert broke_off.after == "def f(a):\n    return g(a, h(1))\n"
+    nothing = FakeWriter("= ) =", ended=True).write(source, hole)
+    assert nothing.served == "" and nothing.after == "def f(a):\n    return \n"
+
+
+def test_units_that_the_tokens_do_not_reach_are_told_apart() -> None:
+    ends = [outcome(), outcome(stopped=False), outcome(stopped=False, ran_out=True, fits=False), outcome(fits=False)]
+    found = summary(ends, 8)
+    assert found["stopped_at_boundary"] == found["units_that_fit"] == found["stopped_where_the_unit_fits"] == 0.5
+    assert found["endings"] == {"by itself": 2, "at the boundary": 1, "out of tokens": 1}
+
+
 def test_the_embedded_pair_is_measured_on_held_out_documents_of_a_corpus(
     tmp_path: Path, embedded_target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +166,7 @@ def test_the_embedded_pair_is_measured_on_held_out_documents_of_a_corpus(
     report = json.loads(capsys.readouterr().out)
     python = report["by_language"]["python"]
     assert python["holes"] == 2 and 0 < python["middle_bits_per_token"] < 20 and 1 <= python["acceptance_length"] <= 8
+    assert sum(python["endings"].values()) == sum(report["all"]["endings"].values()) <= 2
     assert report["draft_equals_target"] is True and report["compared"] == 1 and report["files"] == 1
     assert html.read_text().count("<svg") >= 6
     two = {**report, "label": "again"}

@@ -33,6 +33,9 @@ class TargetRecipe:
     """Rows whose logits are held at once."""
     learning_rate: float = 1e-3
     warm_up_steps: int = 50
+    long_due: int = 48
+    """Tokens. Examples of which at least so many are due come `long_times` times a pass."""
+    long_times: int = 1
     rest_weight: float = 0.25
     """Weight of a token that is not due, next to one that is: there are many more of them."""
     clip: float = 1.0
@@ -44,8 +47,8 @@ class TargetRecipe:
     save_minutes: float = 2.0
 
     def __post_init__(self) -> None:
-        if self.rank < 0 or self.rows < 1 or self.row_tokens < 2 or self.minutes <= 0:
-            raise DFlashError("rank must be 0 or more, rows, row tokens and minutes above 0")
+        if self.rank < 0 or self.rows < 1 or self.row_tokens < 2 or self.minutes <= 0 or self.long_times < 1:
+            raise DFlashError("rank must be 0 or more, rows, row tokens, long times and minutes above 0")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,8 +51,12 @@ class TokenShards:
         if not self.paths:
             raise DFlashError(f"no token shards {split}-*.npy in {folder}")
 
-    def rows(self, length: int, seed: int = 0, passes: int | None = None) -> Iterator[Rows]:
+    def rows(
+        self, length: int, seed: int = 0, passes: int | None = None, long_due: int = 0, long_times: int = 1
+    ) -> Iterator[Rows]:
         """Rows [1, length], shards and rows in a new order on every pass; endless unless `passes` are given.
+
+        Documents of which at least `long_due` tokens are due come `long_times` times a pass: long units are rare.
 
         Documents with a middle are kept whole (the end of the prompt where one is longer than a row); running text
         is cut where a row ends, at another offset every pass.
@@ -62,16 +66,16 @@ class TokenShards:
         while passes is None or done < passes:
             found = False
             for path in generator.permutation(np.array(self.paths, dtype=object)):
-                for row in _rows_of(path, length, generator):
+                for row in _rows_of(path, length, generator, long_due, long_times):
                     found = True
                     yield row
             if not found:
                 raise DFlashError(f"the token shards in {self.paths[0].parent} hold no row of {length} tokens")
             done += 1
 
-    def batches(self, rows: int, length: int, seed: int = 0) -> Iterator[Rows]:
+    def batches(self, rows: int, length: int, seed: int = 0, long_due: int = 0, long_times: int = 1) -> Iterator[Rows]:
         """Endless batches [rows, length]."""
-        source = self.rows(length, seed)
+        source = self.rows(length, seed, None, long_due, long_times)
         while True:
             yield join([next(source) for _ in range(rows)])
 
@@ -85,12 +89,13 @@ def empty_row(length: int) -> Rows:
     return _row(np.zeros(length), np.full(length, -1), np.zeros(length, bool))
 
 
-def _rows_of(path: Path, length: int, generator: np.random.Generator) -> Iterator[Rows]:
+def _rows_of(path: Path, length: int, generator: np.random.Generator, long_due: int, long_times: int) -> Iterator[Rows]:
     tokens, starts, middles = read_shard(path)
     if middles is None:
         yield from _running(tokens, starts, length, generator)
     else:
-        yield from _packed(tokens, starts, middles, length, generator)
+        times = np.where(np.append(starts[1:], len(tokens)) - middles >= long_due, long_times, 1)
+        yield from _packed(tokens, starts, middles, length, generator, times)
 
 
 def read_shard(path: Path) -> tuple[Any, Any, Any]:
@@ -116,10 +121,13 @@ def _running(tokens: Any, starts: Any, length: int, generator: np.random.Generat
         yield _row(tokens[start : start + length], documents - documents[0], np.zeros(length, bool))
 
 
-def _packed(tokens: Any, starts: Any, middles: Any, length: int, generator: np.random.Generator) -> Iterator[Rows]:
+def _packed(
+    tokens: Any, starts: Any, middles: Any, length: int, generator: np.random.Generator, times: Any
+) -> Iterator[Rows]:
+    """times: how often each document comes."""
     ends = np.append(starts[1:], len(tokens))
     sizes = np.minimum(ends - starts, length)
-    order = generator.permutation(len(starts)).tolist()
+    order = generator.permutation(np.repeat(np.arange(len(starts)), times)).tolist()
     pool = [order.pop() for _ in range(min(_POOL, len(order)))]
     while pool:
         chosen, room = [], length

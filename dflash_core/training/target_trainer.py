@@ -178,7 +178,7 @@ class TargetTrainer:
 
     def _batches(self, shards: TokenShards) -> Iterator[Rows]:
         recipe = self.recipe
-        batches = shards.batches(recipe.rows, recipe.row_tokens, recipe.seed)
+        batches = shards.batches(recipe.rows, recipe.row_tokens, recipe.seed, recipe.long_due, recipe.long_times)
         for _ in range(self.steps):  # those that an earlier run has seen
             next(batches)
         return batches

@@ -1,12 +1,10 @@
-"""A completion as it grows: generated text, cut where its boundary says, and fitted where it goes."""
+"""A completion as it grows: generated text, cut where its boundary says."""
 
 from __future__ import annotations
 
 from server.completion.boundaries.boundary import CursorText, Decision
 from server.completion.boundaries.choice import boundary_for
-from server.completion.fit import Insertion, fit
 from server.completion.indentation import IndentationStyle, doubled_blanks
-from server.completion.surroundings import Surroundings
 from server.documents.lines import split_lines
 
 
@@ -64,8 +62,3 @@ class Cut:
         """The text up to its end, which must be known."""
         assert self.decision.end is not None
         return self.text[: self.decision.end]
-
-    def insertion(self, site: Surroundings) -> Insertion | None:
-        """What the kept text becomes in the document at its site; None when nothing was kept."""
-        kept = self.kept()
-        return fit(kept, site) if kept else None

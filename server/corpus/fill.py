@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from server.benchmarks.holes import LARGEST_FILE, Hole
+from server.completion.boundaries.boundary import CursorText
+from server.completion.boundaries.choice import boundary_for
+from server.completion.surroundings import AFTER_LIMIT, BEFORE_LIMIT
 from server.context.assembly import begins_at, lines_above
 from server.context.formats import Chunk, shows_suffix
 from server.context.grammars import ParseLimit, error_count, parse, parser_for
@@ -77,6 +80,37 @@ def read_file(path: str, text: str) -> Source:
     return source
 
 
+def holes_of(source: Source, count: int, chance: random.Random) -> list[Hole]:
+    """At most `count` holes of a file, each ending where the product would end it."""
+    chosen = choose_holes(source.text, source.tree, source.language.syntax, count, chance)
+    return [served for hole in chosen if (served := as_served(source, hole)) is not None]
+
+
+def as_served(source: Source, hole: Hole) -> Hole | None:
+    """The hole, ending where the boundary of a completion at its place ends the hole's own text.
+
+    Statements behind a blank line, say, are another unit: a model that learns to write on there never stops by itself
+    where it should. None where nothing is left, and for a piece of text cut at random that goes on past a unit.
+    """
+    if hole.start == hole.end:
+        return hole  # nothing is due
+    text = source.text
+    after = text[hole.end : hole.end + AFTER_LIMIT]
+    ends = hole.end + len(after) == len(text)
+    boundary = boundary_for(
+        CursorText(text[max(0, hole.start - BEFORE_LIMIT) : hole.start], after, source.language, ends)
+    )
+    kept = text[hole.start : hole.start + (boundary.finish(text[hole.start : hole.end]).end or 0)].rstrip()
+    if len(kept) == len(text[hole.start : hole.end].rstrip()):
+        return hole
+    return Hole(hole.kind, hole.start, hole.start + len(kept)) if kept and hole.kind != "random" else None
+
+
+def ends_with_a_line(source: Source, hole: Hole) -> bool:
+    """Whether the text below could be missing: where more of the line follows, only it tells where the unit ends."""
+    return not source.text[hole.end :].partition("\n")[0].strip()
+
+
 class Neighbours:
     """Definitions of a package's files read so far: what other files may lend to a prompt."""
 
@@ -120,7 +154,7 @@ class FillRenderer:
 
     def examples(self, source: Source, count: int, neighbours: Neighbours, chance: random.Random) -> Iterator[Example]:
         """Examples of at most `count` holes of a file."""
-        for hole in choose_holes(source.text, source.tree, source.language.syntax, count, chance):
+        for hole in holes_of(source, count, chance):
             example = self.example(source, hole, neighbours, chance)
             if example is not None:
                 yield example
@@ -130,7 +164,7 @@ class FillRenderer:
         other = len(self._builders) > 1 and chance.random() < OTHER_FORMAT
         builder = self._builders[other][chance.randrange(len(SHARES))]
         after = source.text[hole.end : hole.end + int(builder.suffix_limit * WINDOW)]
-        if hole.kind != "expression" and chance.random() < END_OF_FILE:
+        if ends_with_a_line(source, hole) and chance.random() < END_OF_FILE:
             after = ""
         prompt = prompt_at(builder, source, hole.start, after, neighbours if chance.random() < RELATED else None)
         middle = self._tokenizer.encode(prompt.heal + source.text[hole.start : hole.end])

@@ -29,7 +29,7 @@ from server.corpus.tokens import PackageTokens, kept_tokens
 from server.profiles import Profile
 
 # Raise it when holes or prompts change: what was kept is then made anew.
-RENDERING = 1
+RENDERING = 2
 TOKENS_A_HOLE = 450  # of a document
 MOST_HOLES = 10  # of one document
 PLAIN = 0.35  # of the documents are shown from their beginning as well, with nothing due

@@ -80,6 +80,20 @@ def test_rows_are_packed_with_whole_documents_and_only_middles_are_due(shards: T
     assert short.tokens[0, -1] == 2 and short.due[0].sum() == 4
 
 
+def test_documents_with_long_middles_come_more_often_where_that_is_asked(tmp_path: Path) -> None:
+    tokens = np.concatenate([np.full(10, 20 + number) for number in range(6)]).astype(np.uint16)
+    np.save(tmp_path / "train-00000.npy", tokens)
+    np.save(tmp_path / "train-00000.starts.npy", np.arange(0, 60, 10, dtype=np.uint32))
+    np.save(tmp_path / "train-00000.middles.npy", np.array([8, 17, 24, 40, 42, 59], dtype=np.uint32))
+
+    def shown(**asked: int) -> list[int]:
+        rows = join(list(TokenShards(tmp_path, "train").rows(30, passes=1, **asked)))
+        return torch.bincount(rows.tokens[rows.documents >= 0] - 20, minlength=6).tolist()
+
+    assert shown() == shown(long_due=5) == [10] * 6
+    assert shown(long_due=6, long_times=3) == [10, 10, 30, 10, 30, 10]  # 2, 3, 6, 0, 8 and 1 tokens are due
+
+
 def test_a_document_sees_nothing_of_its_neighbours_in_a_row(folder: Path, shards: TokenShards) -> None:
     trainer = TargetTrainer(load_target(folder), TargetRecipe(**RECIPE))
     rows = next(shards.batches(1, 40))

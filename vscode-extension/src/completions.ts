@@ -9,6 +9,8 @@ import { type Ask, type Edit, isSamePlace, type Place, Stream, type Texts } from
 const JOIN_MS = 250;
 /** The editor cancels a request before or after it tells of the change that made it do so. */
 const ORDER_MS = 15;
+/** Most texts are whole soon after their first piece: only of one that is not then is the editor told that it grows. */
+const GROWS_AFTER_MS = 20;
 
 /** What the editor and the server do for us. */
 export interface Host<Item> {
@@ -16,8 +18,10 @@ export interface Host<Item> {
   readonly texts: Texts<Item>;
   /** Makes the editor ask us again and show the answer in the place of what it shows. */
   refresh(): Promise<void>;
-  /** Whether a completion is being made, so that Escape must end it and the status is busy. */
-  streaming(on: boolean): void;
+  /** Whether a completion is being made. */
+  busy(on: boolean): void;
+  /** Whether what is shown goes on growing, so that Escape must end it. Told behind the text, which it would delay. */
+  growing(on: boolean): void;
   /** The document's version now. */
   version(uri: string): number | undefined;
 }
@@ -54,7 +58,7 @@ export class Completions<Item> {
     }
     let stream =
       before && !cycles && !isUsedUp(before, invoked) ? before : this.begin(place, invoked, cycles);
-    if (stream.items.length > 0) return stream.items;
+    if (stream.items.length > 0) return this.give(stream);
     const listening = cancelled(() => this.unwanted(place));
     await (cycles ? stream.whole : stream.text());
     if (this.stream === stream && isSamePlace(stream.place, place) && isUsedUp(stream, false)) {
@@ -63,7 +67,7 @@ export class Completions<Item> {
     }
     listening.dispose();
     this.refresher.shown();
-    return isSamePlace(stream.place, place) ? stream.items : [];
+    return isSamePlace(stream.place, place) ? this.give(stream) : [];
   }
 
   /** The document, which now has this version, was edited. */
@@ -97,7 +101,19 @@ export class Completions<Item> {
     this.refresher.clear();
     this.stream?.stop();
     this.stream = undefined;
-    this.host.streaming(false);
+    this.settled();
+  }
+
+  private give(stream: Stream<Item>): readonly Item[] {
+    setTimeout(() => {
+      if (this.stream === stream && !stream.complete && stream.items.length > 0) this.host.growing(true);
+    }, GROWS_AFTER_MS);
+    return stream.items;
+  }
+
+  private settled(): void {
+    this.host.busy(false);
+    this.host.growing(false);
   }
 
   /** `silently`: whoever asked waits for the whole, and an update would make the editor forget that it asked. */
@@ -105,13 +121,13 @@ export class Completions<Item> {
     // In the same document the server ends the one before itself, or lets this one join it.
     if (this.stream && this.stream.place.uri !== place.uri) this.stream.stop();
     this.refresher.clear();
-    this.host.streaming(true);
+    this.host.busy(true);
     const stream: Stream<Item> = new Stream(place, invoked, this.host.ask, this.host.texts, () => {
       if (this.stream === stream && this.awaited !== stream && !silently) this.refresher.ask();
     });
     this.stream = stream;
     void stream.whole.then(() => {
-      if (this.stream === stream) this.host.streaming(false);
+      if (this.stream === stream) this.settled();
     });
     return stream;
   }

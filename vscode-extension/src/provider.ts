@@ -20,7 +20,7 @@ import type { CompletionServer, RawItem } from "./protocol";
 import { isEnabled, SECTION } from "./settings";
 import type { Edit, Place, Typed } from "./stream";
 
-const STREAMING_CONTEXT = "dflash.streaming";
+const GROWING_CONTEXT = "dflash.growing";
 /** A provider that has been replaced stays so long, for the editor to be done with what it gave. */
 const RETIRED_MS = 50;
 
@@ -29,14 +29,14 @@ export class Provider implements Disposable {
   private readonly acceptance: Acceptance<InlineCompletionItem>;
   private registration: Disposable | undefined;
   private readonly listening: Disposable;
-  private isStreaming = false;
+  private isGrowing = false;
 
   /** `grows`: whether growth is to be shown. `onBusy` hears whether a completion is being made. */
   constructor(
     private readonly server: CompletionServer,
     private readonly extensionId: string,
     grows: () => boolean,
-    private readonly onBusy: (busy: boolean) => void,
+    onBusy: (busy: boolean) => void,
   ) {
     this.completions = new Completions<InlineCompletionItem>({
       ask: async (place, invoked, grown, signal) => {
@@ -49,7 +49,8 @@ export class Provider implements Disposable {
       },
       texts: { text: textOf, rest, isSame },
       refresh: () => this.refresh(),
-      streaming: (on) => this.setStreaming(on),
+      busy: onBusy,
+      growing: (on) => this.setGrowing(on),
       version: (uri) => workspace.textDocuments.find((document) => document.uri.toString() === uri)?.version,
     });
     this.acceptance = new Acceptance({
@@ -134,11 +135,10 @@ export class Provider implements Disposable {
     this.completions.moved(editor && placeOf(editor.document, editor.selection.active));
   }
 
-  private setStreaming(on: boolean): void {
-    if (this.isStreaming === on) return;
-    this.isStreaming = on;
-    void commands.executeCommand("setContext", STREAMING_CONTEXT, on);
-    this.onBusy(on);
+  private setGrowing(on: boolean): void {
+    if (this.isGrowing === on) return;
+    this.isGrowing = on;
+    void commands.executeCommand("setContext", GROWING_CONTEXT, on);
   }
 }
 

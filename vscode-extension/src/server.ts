@@ -123,16 +123,18 @@ export class Server implements CompletionServer, Disposable {
   }
 
   private async stopAndStart(): Promise<void> {
+    const isWanted = () => isNeeded(workspace.getConfiguration(SECTION));
+    // Said before the one that runs has ended, which may take a while.
+    if (!this.ended) this.status.setServer({ kind: isWanted() ? "starting" : "disabled" });
     await this.stop();
     if (this.ended) return;
-    const section = workspace.getConfiguration(SECTION);
-    if (!isNeeded(section)) {
+    if (!isWanted()) {
       this.status.setServer({ kind: "disabled" });
       return;
     }
     this.status.setServer({ kind: "starting" });
     try {
-      await this.start(readSettings(section));
+      await this.start(readSettings(workspace.getConfiguration(SECTION)));
     } catch (error) {
       await this.stop();
       const isAbsent = error instanceof ServerNotFound && error.isAbsent;

@@ -10,13 +10,16 @@ import {
 } from "vscode";
 import { DOCUMENTS } from "./documents";
 import { isEnabled, SECTION } from "./settings";
-import { describe, type EngineStatus, type ServerState } from "./statusText";
+import { describe, type EngineStatus, type ServerState, type StatusText } from "./statusText";
 
 const SEVERITY = {
   information: LanguageStatusSeverity.Information,
   warning: LanguageStatusSeverity.Warning,
   error: LanguageStatusSeverity.Error,
 };
+
+/** What comes with each key is shown so much later, all of it at once: no text that is to be seen waits behind it. */
+const SHOWN_AFTER_MS = 200;
 
 export class Status implements Disposable {
   private readonly item = languages.createLanguageStatusItem("dflash.status", DOCUMENTS);
@@ -29,6 +32,8 @@ export class Status implements Disposable {
   private snoozedUntil: Date | undefined;
   private readonly contexts = new Map<string, boolean>();
   private waking: NodeJS.Timeout | undefined;
+  private pending: NodeJS.Timeout | undefined;
+  private shown = "";
 
   constructor() {
     this.item.name = "DFlash";
@@ -45,7 +50,8 @@ export class Status implements Disposable {
   }
 
   get text(): string {
-    return [this.item.text, this.item.detail].filter(Boolean).join(" - ");
+    const { text, detail } = this.described();
+    return [text, detail].filter(Boolean).join(" - ");
   }
 
   /** A new state of the server itself: what its engine said before no longer holds. */
@@ -64,12 +70,12 @@ export class Status implements Disposable {
 
   setEngine(status: EngineStatus): void {
     this.said = status;
-    this.show();
+    this.showSoon();
   }
 
   setBusy(busy: boolean): void {
     this.busy = busy;
-    this.show();
+    this.showSoon();
   }
 
   /** A completion was accepted, or a part of one: the last step of the walkthrough. */
@@ -87,29 +93,44 @@ export class Status implements Disposable {
 
   dispose(): void {
     clearTimeout(this.waking);
+    clearTimeout(this.pending);
     this.listening.dispose();
     this.changes.dispose();
     this.item.dispose();
   }
 
-  private show(): void {
+  private showSoon(): void {
+    this.pending ??= setTimeout(() => this.show(), SHOWN_AFTER_MS);
+  }
+
+  private described(): StatusText {
     const document = window.activeTextEditor?.document;
     const off = document && !isEnabled(workspace.getConfiguration(SECTION, document));
-    const said = describe({
+    return describe({
       server: this.server,
       engine: this.said,
       busy: this.busy,
       offFor: off ? document.languageId : undefined,
       snoozedUntil: this.snoozedUntil,
     });
+  }
+
+  private show(): void {
+    clearTimeout(this.pending);
+    this.pending = undefined;
+    this.tell("dflash.running", this.server.kind === "running");
+    this.tell("dflash.ready", this.said?.state === "ready" || this.said?.state === "degraded");
+    this.changes.fire();
+    const said = this.described();
+    // Each property that is set is a message to the editor, changed or not.
+    const shown = JSON.stringify(said);
+    if (this.shown === shown) return;
+    this.shown = shown;
     this.item.text = said.text;
     this.item.detail = said.detail;
     this.item.severity = SEVERITY[said.severity];
     this.item.busy = said.busy;
     this.item.command = said.action;
-    this.tell("dflash.running", this.server.kind === "running");
-    this.tell("dflash.ready", this.said?.state === "ready" || this.said?.state === "degraded");
-    this.changes.fire();
   }
 
   /** The steps of the walkthrough are done by what is so, however it came about. */

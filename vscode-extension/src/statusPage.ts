@@ -6,6 +6,8 @@ import type { Status } from "./status";
 import type { EngineStatus } from "./statusText";
 
 const SCHEME = "dflash-status";
+/** The page asks a process of the server's own, so it follows what it shows no closer than this. */
+const FOLLOWS_AFTER_MS = 3000;
 const PAGE = Uri.from({ scheme: SCHEME, path: "/DFlash Engine.md" });
 
 /** What `dflash-lsp status --json` tells of one engine; any of it may be absent. */
@@ -25,6 +27,7 @@ export interface Health {
 export class StatusPage implements Disposable {
   private readonly changes = new EventEmitter<Uri>();
   private readonly registered: Disposable;
+  private following: NodeJS.Timeout | undefined;
 
   constructor(
     private readonly server: Server,
@@ -36,10 +39,7 @@ export class StatusPage implements Disposable {
         onDidChange: this.changes.event,
         provideTextDocumentContent: () => this.text(),
       }),
-      status.onDidChange(() => {
-        if (workspace.textDocuments.some((document) => document.uri.scheme === SCHEME))
-          this.changes.fire(PAGE);
-      }),
+      status.onDidChange(() => this.follow()),
     );
   }
 
@@ -49,7 +49,16 @@ export class StatusPage implements Disposable {
   }
 
   dispose(): void {
+    clearTimeout(this.following);
     this.registered.dispose();
+  }
+
+  private follow(): void {
+    if (!workspace.textDocuments.some((document) => document.uri.scheme === SCHEME)) return;
+    this.following ??= setTimeout(() => {
+      this.following = undefined;
+      this.changes.fire(PAGE);
+    }, FOLLOWS_AFTER_MS);
   }
 
   private async text(): Promise<string> {

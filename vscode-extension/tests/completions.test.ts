@@ -20,7 +20,8 @@ interface Asked {
 class FakeHost {
   readonly asked: Asked[] = [];
   refreshes = 0;
-  streaming = false;
+  busy = false;
+  growing = false;
   version = 1;
   readonly completions = new Completions<string>({
     ask: (place, invoked, grown, signal) =>
@@ -38,8 +39,11 @@ class FakeHost {
     refresh: async () => {
       this.refreshes += 1;
     },
-    streaming: (on) => {
-      this.streaming = on;
+    busy: (on) => {
+      this.busy = on;
+    },
+    growing: (on) => {
+      this.growing = on;
     },
     version: () => this.version,
     texts: {
@@ -72,7 +76,7 @@ class FakeHost {
 test("the first text is shown as soon as it is there, and growth by asking the editor again", async () => {
   const host = new FakeHost();
   const first = host.provide();
-  assert.equal(host.streaming, true);
+  assert.equal(host.busy, true);
   host.last.grow("one");
   assert.deepEqual(await first, ["one"]);
   host.last.grow("one two");
@@ -84,7 +88,26 @@ test("the first text is shown as soon as it is there, and growth by asking the e
   assert.equal(host.refreshes, 2);
   assert.deepEqual(await host.provide(), ["one two three"]);
   assert.equal(host.asked.length, 1, "the server is asked once");
-  assert.equal(host.streaming, false);
+  assert.equal(host.busy, false);
+});
+
+test("the editor is told that a text grows behind its first piece, and not at all where that is the whole", async () => {
+  const host = new FakeHost();
+  const first = host.provide();
+  host.last.grow("one");
+  await first;
+  assert.equal(host.growing, false);
+  await later(40);
+  assert.equal(host.growing, true);
+  host.last.end("one two");
+  await later();
+  assert.equal(host.growing, false);
+  const whole = host.provide({ ...PLACE, version: 2 });
+  host.last.grow("all");
+  host.last.end("all");
+  await whole;
+  await later(40);
+  assert.equal(host.growing, false);
 });
 
 test("growth is shown at most ten times a second, and the last of it always", async () => {
@@ -110,7 +133,7 @@ test("an answer of nothing, or a failure, shows nothing", async () => {
   const failed = host.provide({ ...PLACE, version: 2 });
   host.last.fail();
   assert.deepEqual(await failed, []);
-  assert.equal(host.streaming, false);
+  assert.equal(host.busy, false);
 });
 
 test("after it was stopped nothing of it is shown any more, and the server hears of it", async () => {
@@ -123,7 +146,7 @@ test("after it was stopped nothing of it is shown any more, and the server hears
   assert.equal(host.last.signal.aborted, true);
   await later(150);
   assert.equal(host.refreshes, 0);
-  assert.equal(host.streaming, false);
+  assert.equal(host.busy, false);
 });
 
 test("a key that disagrees ends it at once", async () => {
@@ -295,7 +318,7 @@ test("an answer that says nothing new is no update", async () => {
   host.last.end("one");
   await later(130);
   assert.equal(host.refreshes, 0);
-  assert.equal(host.streaming, false);
+  assert.equal(host.busy, false);
 });
 
 test("by hand before it is known that what is shown is all of it, the alternatives come all the same", async () => {

@@ -12,6 +12,8 @@ const later = (milliseconds = 0) => new Promise((resolve) => setTimeout(resolve,
 class FakeServer implements CompletionServer {
   running = true;
   growth: string[] = [];
+  /** Between the last growth and the answer, ms. */
+  pause = 0;
   answer: string[] = ["return 1"];
   readonly asked: CompletionRequest[] = [];
   readonly told: string[] = [];
@@ -25,7 +27,7 @@ class FakeServer implements CompletionServer {
       await later();
       grown?.([this.item(request, text)]);
     }
-    await later();
+    await later(this.pause);
     return this.answer.map((text) => this.item(request, text));
   }
 
@@ -118,10 +120,12 @@ test("line ends are compared as one character and given back as the document has
 
 test("Escape ends it for good, and hides what is shown", async () => {
   server.growth = ["ret"];
+  server.pause = 200;
   await host.ask(CURSOR);
-  assert.equal(host.contexts.get("dflash.streaming"), true);
+  await later(60);
+  assert.equal(host.contexts.get("dflash.growing"), true);
   await provider.dismiss();
-  assert.equal(host.contexts.get("dflash.streaming"), false);
+  assert.equal(host.contexts.get("dflash.growing"), false);
   assert.deepEqual(host.executed, ["editor.action.inlineSuggest.hide"]);
   await later(250);
   assert.deepEqual(host.executed, ["editor.action.inlineSuggest.hide"]);

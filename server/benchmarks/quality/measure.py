@@ -15,8 +15,7 @@ from server.benchmarks.quality.sandbox import run_program
 from server.benchmarks.quality.writer import Writer, Written
 from server.context.grammars import ParseLimit, error_count, parse, parser_for
 from server.context.languages import Language
-from server.corpus.editor_holes import choose_holes
-from server.corpus.fill import Source, read_file
+from server.corpus.fill import Source, holes_of, read_file
 from server.corpus.fill_shards import source_path, source_text
 
 PARSE_LIMIT_S = 2.0
@@ -35,7 +34,11 @@ class Place:
 
 @dataclass
 class Outcome:
-    """What came of one hole. bits over `bit_tokens` tokens of its own text. equal: with and without the draft."""
+    """What came of one hole. bits over `bit_tokens` tokens of its own text. equal: with and without the draft.
+
+    stopped: the model ended its text by itself, no later than where the syntax says that the unit ends. ran_out: it
+    wrote until no token was left, and the unit had not ended. fits: the hole's own text could have ended before that.
+    """
 
     kind: str
     exact: bool
@@ -46,6 +49,8 @@ class Outcome:
     bit_tokens: int
     rounds: list[tuple[int, int]] = field(default_factory=list)
     equal: bool | None = None
+    ran_out: bool = False
+    fits: bool = True
 
 
 def held_out_places(corpus: Path, writer: Writer, count: int, seed: int) -> dict[str, list[Place]]:
@@ -69,7 +74,7 @@ def held_out_places(corpus: Path, writer: Writer, count: int, seed: int) -> dict
                 source = read_file(source_path(comment), text)
                 if source.tree is None or not text.strip():
                     continue
-                holes = choose_holes(text, source.tree, source.language.syntax, 2, chance)
+                holes = holes_of(source, 2, chance)
                 places += [Place(source, hole) for hole in holes if hole.kind not in ("random", "nothing")]
         found[split.removeprefix("held-")] = places[:count]
     return found
@@ -79,7 +84,7 @@ def measure_hole(writer: Writer, place: Place, *, check: bool) -> Outcome:
     """check: also decode without the draft, and compare."""
     source, hole = place.source, place.hole
     written = writer.write(source, hole)
-    bits, bit_tokens = writer.middle_bits(source, hole)
+    bits, bit_tokens, fits = writer.middle_bits(source, hole)
     exact = _bare(written.after) == _bare(source.text)
     equal = None
     if check and writer.engine.decoder.draft is not None:
@@ -91,13 +96,15 @@ def measure_hole(writer: Writer, place: Place, *, check: bool) -> Outcome:
     return Outcome(
         hole.kind,
         exact,
-        difflib.SequenceMatcher(None, written.kept.strip(), expected.strip(), autojunk=False).ratio(),
+        difflib.SequenceMatcher(None, written.served.strip(), expected.strip(), autojunk=False).ratio(),
         _errors(written.after, source.language) == 0,
         _stopped_at_boundary(written),
         bits,
         bit_tokens,
         written.rounds,
         equal,
+        not written.ended and not written.cut,
+        fits,
     )
 
 
@@ -131,6 +138,13 @@ def summary(outcomes: Sequence[Outcome], block: int) -> dict[str, Any]:
         "edit_similarity": _mean([each.similarity for each in outcomes]),
         "parse_ok": _mean([each.parses for each in outcomes]),
         "stopped_at_boundary": _mean([each.stopped for each in units]),
+        "stopped_where_the_unit_fits": _mean([each.stopped for each in units if each.fits]),
+        "units_that_fit": _mean([each.fits for each in units]),
+        "endings": {
+            "by itself": sum(each.stopped for each in units),
+            "at the boundary": sum(not each.stopped and not each.ran_out for each in units),
+            "out of tokens": sum(each.ran_out for each in units),
+        },
         "acceptance_length": _acceptance(rounds),
         "rounds": len(rounds),
         "acceptance_by_position": [_mean([accepted > k for _, accepted in rounds]) for k in range(block - 1)],

@@ -15,9 +15,16 @@ COLUMNS = (
     ("edit_similarity", "similar"),
     ("parse_ok", "parses"),
     ("stopped_at_boundary", "stops"),
+    ("stopped_where_the_unit_fits", "stops, if its unit fits"),
     ("acceptance_length", "acceptance"),
 )
-PLOTTED = ("middle_bits_per_token", "exact_match", "stopped_at_boundary", "acceptance_length")
+PLOTTED = (
+    "middle_bits_per_token",
+    "exact_match",
+    "stopped_at_boundary",
+    "stopped_where_the_unit_fits",
+    "acceptance_length",
+)
 
 
 def page(reports: Sequence[dict[str, Any]]) -> str:

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 from server.benchmarks.holes import Hole
 from server.completion.cut import Cut
+from server.completion.fit import fit
+from server.completion.result import Finish
+from server.completion.sound_text import Ending, sound_text
+from server.completion.soundness import errors_around
 from server.completion.surroundings import surroundings
+from server.context.file_errors import Snapshot
 from server.context.prompt import Prompt, PromptBuilder
 from server.context.tokenizer import PromptTokenizer
 from server.corpus.fill import Source, prompt_at
@@ -26,15 +31,19 @@ PROMPT_LIMIT = 4_000  # the same above
 
 @dataclass
 class Written:
-    """One completion. raw: what the model wrote; kept: what the product keeps of it; after: the file with it.
+    """One completion. raw: what the model wrote; kept: that up to its boundary; served: what of it is offered, closed
+    or cut back so that the file parses no worse; after: the file with that.
 
-    ended: the model ended the text by itself. rounds: (tokens before it, accepted) of each full block.
+    ended: the model ended the text by itself. cut: the boundary ended it, and the model wrote on. Neither: the tokens
+    ran out. rounds: (tokens before it, accepted) of each full block.
     """
 
     raw: str = ""
     kept: str = ""
+    served: str = ""
     after: str = ""
     ended: bool = False
+    cut: bool = False
     tokens: list[int] = field(default_factory=list)
     rounds: list[tuple[int, int]] = field(default_factory=list)
 
@@ -75,11 +84,20 @@ class Writer:
                 break
             if cut.decision.end is None:
                 settled_at = len(written.tokens)
+        finish: Finish = "boundary"
+        written.cut = not written.ended and cut.decision.end is not None
         if cut.decision.end is None:
-            cut.finish()
+            finish = "eos" if written.ended else "length"
+            cut.finish(ran_out=not written.ended)
         written.kept = cut.kept()
-        insertion = cut.insertion(site)
-        if insertion is not None:
+        # A page's scripts and what has no grammar are judged by what stands near, as they are served.
+        syntax = source.language.syntax
+        file = errors_around(site.cursor)
+        if syntax is not None and site.cursor.language is source.language:
+            file = Snapshot(document.lines, place, syntax).errors
+        written.served = sound_text(written.kept, site.cursor, file, Ending.of(finish, cut.decision.reason))
+        if written.served:
+            insertion = fit(written.served, site, lambda: file)
             document.apply([Change(insertion.text, insertion.range)])
         written.after = document.text
         return written
@@ -120,8 +138,11 @@ class Writer:
                 while self.engine.step() is not None:
                     pass
 
-    def middle_bits(self, source: Source, hole: Hole) -> tuple[float, int]:
-        """Bits of the hole's own text after its prompt, and over how many tokens; what is healed is given."""
+    def middle_bits(self, source: Source, hole: Hole) -> tuple[float, int, bool]:
+        """Bits of the hole's own text after its prompt, and over how many tokens; what is healed is given.
+
+        Also whether a completion may have so many tokens, with the one that ends it.
+        """
         from dflash_core.training.evaluation import bits_of
 
         prompt = self.prompt(source, hole.start, source.text[hole.end :])
@@ -134,4 +155,5 @@ class Writer:
             given += 1
         assert isinstance(prompt.content, list)
         text = [*prompt.content, *middle]
-        return bits_of(self.engine.decoder.target, text, len(prompt.content) + given), len(middle) - given
+        bits = bits_of(self.engine.decoder.target, text, len(prompt.content) + given)
+        return bits, len(middle) - given, len(middle) < prompt.max_tokens

@@ -22,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=24, help="rows a step (default: %(default)s)")
     parser.add_argument("--row-tokens", type=int, default=2048, help="tokens a row (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=1e-3, help="learning rate (default: %(default)s)")
+    parser.add_argument(
+        "--long-times", type=int, default=1, metavar="N", help="show examples with long middles so often a pass"
+    )
     parser.add_argument("--json", action="store_true", help="print the last report as one JSON object")
 
 
@@ -46,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
         rows=args.rows,
         row_tokens=args.row_tokens,
         learning_rate=args.rate,
+        long_times=args.long_times,
     )
     target = load_target(args.target, device="cuda" if gpu else "cpu", dtype=torch.bfloat16 if gpu else torch.float32)
     trainer = TargetTrainer(target, recipe)

@@ -78,6 +78,10 @@ class CodeServer:
         """
         return self._write("Machine", "settings.json", dict(settings))
 
+    def machine_setting(self, name: str) -> object:
+        """As it is now, whoever has written it."""
+        return json.loads((self.data / "Machine/settings.json").read_text(encoding="utf-8")).get(name)
+
     def start(self, log: str = "info") -> str:
         """Start it and return its address. `stop` ends it. log: the level of the windows' logs."""
         port = free_port()

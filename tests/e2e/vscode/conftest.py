@@ -18,7 +18,7 @@ import pytest
 from code_server import CodeServer
 from playwright.sync_api import Browser, Page, sync_playwright
 from tape import Engine, Tape
-from workbench import READY, Workbench
+from workbench import LIMIT_S, READY, Workbench
 
 ROOT = Path(__file__).resolve().parents[3]
 ARTEFACTS = ROOT / "build/e2e"
@@ -56,11 +56,18 @@ class Site:
         before = self._heard()
         if not change():
             return
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + LIMIT_S
         while self._heard() <= before:
             assert time.monotonic() < deadline, "no window heard of the new settings"
             time.sleep(0.1)
-        time.sleep(0.3)  # for the server to hear of it as well
+        time.sleep(0.3)  # for the window to show what comes of it
+
+    def wait_for_another_server(self, before: set[int]) -> None:
+        """Wait until other servers run here than those."""
+        deadline = time.monotonic() + LIMIT_S
+        while not (now := self.server_pids()) or now & before:
+            assert time.monotonic() < deadline, f"servers: {now}, before: {before}"
+            time.sleep(0.1)
 
     def _heard(self) -> int:
         logs = (self.code_server.data / "logs").rglob("DFlash.log")
@@ -73,10 +80,9 @@ class Site:
         return folder
 
 
-@pytest.fixture(scope="session")
-def site() -> Iterator[Site]:
-    if not os.access(SERVER, os.X_OK):
-        pytest.exit(f"no server at {SERVER}: install the project first", 1)
+@contextlib.contextmanager
+def running_site(name: str) -> Iterator[Site]:
+    """Its logs are kept under `name` among the artefacts."""
     # A short path: the engine's socket lies under it.
     folder = Path(tempfile.mkdtemp(prefix="dflash-e2e-", dir="/tmp"))
     (folder / "run").mkdir(mode=0o700)
@@ -95,10 +101,25 @@ def site() -> Iterator[Site]:
         code_server.stop()
         site.engine.kill_all()
         ARTEFACTS.mkdir(parents=True, exist_ok=True)
-        for name in ("data/logs", "state"):
-            if (folder / name).exists():
-                shutil.copytree(folder / name, ARTEFACTS / "logs" / name, dirs_exist_ok=True)
+        for logs in ("data/logs", "state"):
+            if (folder / logs).exists():
+                shutil.copytree(folder / logs, ARTEFACTS / "logs" / name / logs, dirs_exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[Site]:
+    if not os.access(SERVER, os.X_OK):
+        pytest.exit(f"no server at {SERVER}: install the project first", 1)
+    with running_site("shared") as shared:
+        yield shared
+
+
+@pytest.fixture
+def own_site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    """Where settings can be changed that all windows of a site would follow."""
+    with running_site(request.node.name) as own:
+        yield own
 
 
 @pytest.fixture(scope="session")
@@ -120,11 +141,11 @@ def open_window(site: Site, browser: Browser, folder: Path) -> Workbench:
 
 
 @pytest.fixture
-def new_window(site: Site, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[[Path], Workbench]]:
-    """Opens windows, and closes them behind the test."""
+def new_window(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[[Site, Path], Workbench]]:
+    """Opens windows of a site, and closes them behind the test."""
     opened: list[Workbench] = []
 
-    def open_another(folder: Path) -> Workbench:
+    def open_another(site: Site, folder: Path) -> Workbench:
         opened.append(open_window(site, browser, folder))
         return opened[-1]
 

@@ -77,7 +77,7 @@ class Engine:
     def rounds(self) -> int:
         return int(self.count("dflash_rounds_total"))
 
-    def wait_until_idle(self, limit_s: float = 10) -> None:
+    def wait_until_idle(self, limit_s: float = 60) -> None:
         """Wait until no completion is under way, of which none is begun within a short while."""
         deadline, idle_since = time.monotonic() + limit_s, None
         while time.monotonic() < deadline:
@@ -93,12 +93,12 @@ class Engine:
 
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=5)
+        super().__init__("localhost", timeout=60)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(5)
+        self.sock.settimeout(60)
         self.sock.connect(self._path)
 
 

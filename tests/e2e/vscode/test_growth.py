@@ -6,14 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from conftest import Site, keep_picture
-from workbench import Seen, Workbench
+from workbench import LIMIT_S, Seen, Workbench
 
 LINES = [f"    value_{number} = measure(samples, {number})\n" for number in range(9)] + ["    return value_8\n"]
 BODY = "".join(LINES).removeprefix("    ").rstrip("\n")  # behind the indentation that the editor writes
+SLOW_MS = 500  # between the lines of a text that is to be ended before its last
 Edit = Callable[..., Path]
 
 
-def start(site: Site, window: Workbench, edit: Edit, name: str, delay_ms: float = 130) -> tuple[Path, str]:
+def start(site: Site, window: Workbench, edit: Edit, name: str, delay_ms: float = 200) -> tuple[Path, str]:
     """A function without a body, and the key that asks for one, which comes line by line; its file and first line."""
     head = f"def {name}(samples):"
     site.tape.add(f"{head}\n    ", (BODY + "\n").splitlines(keepends=True), delay_ms)
@@ -29,6 +30,15 @@ def assert_saved(window: Workbench, file: Path, wanted: str) -> None:
 
 def assert_steady(seen: Seen) -> None:
     assert (seen.gaps, seen.shrinks) == (0, 0), seen.changes
+
+
+def assert_ended_early(site: Site, window: Workbench, before: int) -> None:
+    """The engine has made no round after its end, and fewer than the text has lines."""
+    site.engine.wait_until_idle()
+    rounds = site.engine.rounds
+    assert rounds - before < len(LINES)
+    window.pause(2 * SLOW_MS)
+    assert site.engine.rounds == rounds
 
 
 def test_ghost_text_grows_without_a_gap_and_without_shrinking(site: Site, window: Workbench, edit: Edit) -> None:
@@ -57,7 +67,7 @@ def test_what_is_accepted_while_it_grows_is_counted(site: Site, window: Workbenc
     start(site, window, edit, "counted_early", delay_ms=400)
     window.wait_for_ghost("value_2")
     window.press("Tab")
-    window.wait_for(lambda: accepted(window), lambda now: now == str(int(before) + 1), 10, "its acceptance")
+    window.wait_for(lambda: accepted(window), lambda now: now == str(int(before) + 1), LIMIT_S, "its acceptance")
 
 
 def accepted(window: Workbench) -> str:
@@ -80,24 +90,22 @@ def test_typing_what_is_shown_keeps_it_shown(site: Site, window: Workbench, edit
 def test_typing_something_else_ends_it_in_the_editor_and_in_the_engine(
     site: Site, window: Workbench, edit: Edit
 ) -> None:
-    start(site, window, edit, "typed_against", delay_ms=200)
+    before = site.engine.rounds
+    start(site, window, edit, "typed_against", delay_ms=SLOW_MS)
     window.wait_for_ghost("value_0")
     window.type("#")
     window.wait_for_no_ghost()
-    site.engine.wait_until_idle(limit_s=1.5)  # the nine lines that were left would take longer
-    rounds = site.engine.rounds
-    window.pause(800)
-    assert site.engine.rounds == rounds
+    assert_ended_early(site, window, before)
 
 
 def test_escape_while_it_grows_ends_it_for_good(site: Site, window: Workbench, edit: Edit) -> None:
-    file, head = start(site, window, edit, "escaped", delay_ms=200)
+    before = site.engine.rounds
+    file, head = start(site, window, edit, "escaped", delay_ms=SLOW_MS)
     window.wait_for_ghost("value_1")
     window.press("Escape")
     window.wait_for_no_ghost()
     window.watch()
-    site.engine.wait_until_idle(limit_s=1.5)
-    window.pause(800)
+    assert_ended_early(site, window, before)
     assert window.seen().texts == [""]
     assert_saved(window, file, f"{head}\n    ")
 

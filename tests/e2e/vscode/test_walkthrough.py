@@ -12,44 +12,41 @@ STEPS = ["install", "model", "type"]
 
 
 def test_each_step_of_the_walkthrough_is_ticked_by_what_it_is_about(
-    site: Site, new_window: Callable[[Path], Workbench]
+    own_site: Site, new_window: Callable[[Site, Path], Workbench]
 ) -> None:
-    folder = site.workspace("walkthrough")
+    folder = own_site.workspace("walkthrough")
     file = folder / "first.py"
-    site.tape.add("first = ", ["answer\n"])
+    own_site.tape.add("first = ", ["answer\n"])
     file.write_text("first =", encoding="utf-8")
     # Whose recording is not there: the server runs, and its engine cannot.
     no_model = folder / "no_model.toml"
     no_model.write_text('[engine]\nkind = "replay"\nrecording = "missing.jsonl"\n', encoding="utf-8")
-    site.code_server.machine_settings({"dflash.server.command": str(folder / "missing")})
-    window = new_window(folder)
-    try:
-        window.open(file)
-        window.wait_for_status("DFlash: failed")
-        assert ticked(window) == []
-        keep_picture(window.page, "walkthrough")
-        site.code_server.machine_settings({**site.settings, "dflash.profile": str(no_model)})
-        window.open(file)
-        window.wait_for_status("DFlash: failed.*recording")
-        assert ticked(window) == ["install"]
-        site.code_server.machine_settings(site.settings)
-        window.open(file)
-        window.wait_for_status(READY)
-        assert ticked(window) == ["install", "model"]
-        window.open(file)
-        window.go_to(1, 999)
-        window.type(" ")
-        window.wait_for_ghost("answer")
-        window.press("Tab")
-        assert window.save(file, "first = answer") == "first = answer"
-        assert ticked(window) == STEPS
-    finally:
-        site.code_server.machine_settings(site.settings)
+    own_site.code_server.machine_settings({"dflash.server.command": str(folder / "missing")})
+    window = new_window(own_site, folder)
+    window.open(file)
+    window.wait_for_status("DFlash: failed")
+    assert ticked(window) == []
+    keep_picture(window.page, "walkthrough")
+    own_site.code_server.machine_settings({**own_site.settings, "dflash.profile": str(no_model)})
+    window.open(file)
+    window.wait_for_status("DFlash: failed.*recording")
+    assert ticked(window) == ["install"]
+    own_site.code_server.machine_settings(own_site.settings)
+    window.open(file)
+    window.wait_for_status(READY)
+    assert ticked(window) == ["install", "model"]
+    window.open(file)
+    window.go_to(1, 999)
+    window.type(" ")
+    window.wait_for_ghost("answer")
+    window.press("Tab")
+    assert window.save(file, "first = answer") == "first = answer"
+    assert ticked(window) == STEPS
 
 
 def ticked(window: Workbench) -> list[str]:
     """The steps that are done, as the walkthrough shows them to who opens it now."""
-    window.pick("Welcome: Open Walkthrough...", "DFlash")
+    window.pick("Welcome: Open Walkthrough...", "Select a walkthrough to open", "DFlash")
     boxes = window.page.locator("[data-done-step-id]")
     boxes.nth(len(STEPS) - 1).wait_for()
     assert boxes.count() == len(STEPS)

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from conftest import ROOT, Site, keep_picture
-from workbench import READY, Workbench
+from workbench import LIMIT_S, READY, Workbench
 
 Edit = Callable[..., Path]
-NewWindow = Callable[[Path], Workbench]
+NewWindow = Callable[[Site, Path], Workbench]
 
 
 def offered(site: Site, window: Workbench, folder: Path, name: str) -> None:
@@ -28,7 +28,7 @@ def offered(site: Site, window: Workbench, folder: Path, name: str) -> None:
 def test_two_windows_share_one_engine(site: Site, window: Workbench, new_window: NewWindow) -> None:
     folder = site.workspace("second")
     (folder / "start.py").write_text("", encoding="utf-8")
-    second = new_window(folder)
+    second = new_window(site, folder)
     second.open(folder / "start.py")
     second.wait_for_status(READY)
     offered(site, second, folder, "in_second.py")
@@ -45,7 +45,7 @@ def test_an_engine_that_is_killed_comes_back(site: Site, window: Workbench, edit
     window.press("Enter")
     window.wait_for_ghost("part_1")
     site.engine.kill()
-    window.wait_for_status(READY, limit_s=30)
+    window.wait_for_status(READY)
     offered(site, window, site.workspace("workspace"), "after_the_kill.py")
     (pid,) = site.engine.pids
     assert pid != killed
@@ -54,10 +54,11 @@ def test_an_engine_that_is_killed_comes_back(site: Site, window: Workbench, edit
 
 def test_a_server_that_is_killed_is_started_again(site: Site, window: Workbench) -> None:
     offered(site, window, site.workspace("workspace"), "before_the_server.py")
-    for pid in site.server_pids():
+    killed = site.server_pids()
+    for pid in killed:
         os.kill(pid, signal.SIGKILL)
-    window.wait_for_status("DFlash: starting|DFlash: loading|" + READY)
-    window.wait_for_status(READY, limit_s=30)
+    site.wait_for_another_server(killed)
+    window.wait_for_status(READY)
     offered(site, window, site.workspace("workspace"), "after_the_server.py")
 
 
@@ -66,10 +67,13 @@ def test_a_restart_leaves_no_server_behind(site: Site, window: Workbench) -> Non
     before = site.server_pids()
     for _ in range(3):
         window.command("DFlash: Restart Server")
-    window.wait_for_status(READY, limit_s=30)
-    window.pause(1500)
+    site.wait_for_another_server(before)
+    window.wait_for_status(READY)
+    window.wait_for(lambda: str(len(site.server_pids())), lambda found: found == "1", LIMIT_S, "one server alone")
+    window.pause(1500)  # none is on its way
     after = site.server_pids()
     assert len(after) == 1 and not after & before
+    window.wait_for_status(READY)
     offered(site, window, site.workspace("workspace"), "after_the_restart.py")
 
 
@@ -77,12 +81,14 @@ def test_a_window_that_is_closed_leaves_no_server_behind(site: Site, new_window:
     before = site.server_pids()
     folder = site.workspace("closed")
     (folder / "start.py").write_text("", encoding="utf-8")
-    window = new_window(folder)
+    window = new_window(site, folder)
     window.open(folder / "start.py")
     window.wait_for_status(READY)
     assert site.server_pids() > before
     window.page.context.close()
-    window.wait_for(lambda: str(site.server_pids()), lambda found: found == str(before), 20, "the end of its server")
+    window.wait_for(
+        lambda: str(site.server_pids()), lambda found: found == str(before), LIMIT_S, "the end of its server"
+    )
 
 
 def test_a_workspace_of_several_folders_is_served_by_one_server(site: Site, new_window: NewWindow) -> None:
@@ -92,7 +98,7 @@ def test_a_workspace_of_several_folders_is_served_by_one_server(site: Site, new_
     before = site.server_pids()
     for folder in folders:
         (folder / f"in_{folder.name}.py").write_text("", encoding="utf-8")
-    window = new_window(workspace)
+    window = new_window(site, workspace)
     window.open(folders[0] / "in_one.py")
     window.wait_for_status(READY)
     for folder in folders:
@@ -101,38 +107,34 @@ def test_a_workspace_of_several_folders_is_served_by_one_server(site: Site, new_
     assert len(site.server_pids() - before) == 1
 
 
-def test_a_server_that_is_missing_is_offered_and_installed(site: Site, new_window: NewWindow) -> None:
+def test_a_server_that_is_missing_is_offered_and_installed(own_site: Site, new_window: NewWindow) -> None:
     """The wheel is a stand-in of the distribution's name that makes this checkout's server importable: the real
     one, without its gigabyte of packages."""
-    wheel = stand_in_wheel(site.folder)
-    settings = {"dflash.profile": str(site.tape.profile), "dflash.server.package": str(wheel.with_name("missing.whl"))}
-    site.code_server.machine_settings(settings)
-    folder = site.workspace("missing")
+    wheel = own_site.folder / "wheels/dflash_lsp-0.1.0-py3-none-any.whl"
+    settings = {"dflash.profile": str(own_site.tape.profile), "dflash.server.package": str(wheel)}
+    own_site.code_server.machine_settings(settings)
+    folder = own_site.workspace("missing")
     (folder / "start.py").write_text("", encoding="utf-8")
-    window = new_window(folder)
+    window = new_window(own_site, folder)
     window.open(folder / "start.py")
-    try:
-        window.page.get_by_text("the server dflash-lsp was not found").first.wait_for(timeout=30_000)
-        keep_picture(window.page, "offer")
-        assert len(window.notifications()) == 1
-        window.wait_for_status("DFlash: failed.*not found")
-        # What cannot be installed is told in one line, and the offer stands.
-        window.page.get_by_role("button", name="Install", exact=True).first.click()
-        window.page.get_by_text("the server was not installed").first.wait_for(timeout=60_000)
-        site.code_server.machine_settings({**settings, "dflash.server.package": str(wheel)})
-        window.pause(1000)
-        window.command("DFlash: Install Server")
-        window.wait_for_status(READY, limit_s=90)
-        offered(site, window, folder, "installed.py")
-    finally:
-        site.code_server.machine_settings(site.settings)
+    window.page.get_by_text("the server dflash-lsp was not found").first.wait_for()
+    keep_picture(window.page, "offer")
+    assert len(window.notifications()) == 1
+    window.wait_for_status("DFlash: failed.*not found")
+    # What cannot be installed is told in one line, and the offer stands.
+    window.page.get_by_role("button", name="Install", exact=True).first.click()
+    window.page.get_by_text("the server was not installed").first.wait_for()
+    write_stand_in(wheel)
+    window.command("DFlash: Install Server")
+    window.wait_for_status(READY, limit_s=2 * LIMIT_S)
+    offered(own_site, window, folder, "installed.py")
 
 
-def test_an_untrusted_workspace_cannot_choose_what_is_run(site: Site, new_window: NewWindow) -> None:
-    site.code_server.user_settings(
+def test_an_untrusted_workspace_cannot_choose_what_is_run(own_site: Site, new_window: NewWindow) -> None:
+    own_site.code_server.user_settings(
         **{"security.workspace.trust.enabled": True, "security.workspace.trust.startupPrompt": "never"}
     )
-    folder = site.workspace("untrusted")
+    folder = own_site.workspace("untrusted")
     trap = folder / "trap"
     trap.write_text(f"#!/bin/sh\ntouch {folder}/sprung\n", encoding="utf-8")
     trap.chmod(0o755)
@@ -142,26 +144,22 @@ def test_an_untrusted_workspace_cannot_choose_what_is_run(site: Site, new_window
     (folder / ".vscode/settings.json").write_text(
         f'{{"dflash.server.command": "{trap}", "dflash.profile": "{folder}/evil.toml"}}', encoding="utf-8"
     )
-    window = new_window(folder)
-    try:
-        window.page.get_by_text("Restricted Mode").first.wait_for()
-        window.open(trap)
-        window.wait_for_status(READY)
-        offered(site, window, folder, "untrusted.py")
-        assert not (folder / "sprung").exists()
-    finally:
-        site.code_server.user_settings()
+    window = new_window(own_site, folder)
+    window.page.get_by_text("Restricted Mode").first.wait_for()
+    window.open(trap)
+    window.wait_for_status(READY)
+    offered(own_site, window, folder, "untrusted.py")
+    assert not (folder / "sprung").exists()
 
 
-def stand_in_wheel(folder: Path) -> Path:
-    wheel = folder / "dflash_lsp-0.1.0-py3-none-any.whl"
+def write_stand_in(wheel: Path) -> None:
     packages = re.sub(r"\s+", "", os.environ.get("DFLASH_E2E_PACKAGES", "")) or next(
         str(path) for path in (ROOT / ".venv/lib").glob("python3*/site-packages")
     )
+    wheel.parent.mkdir()
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("dflash_stand_in.pth", f"{ROOT}\n{packages}\n")
         info = "dflash_lsp-0.1.0.dist-info"
         archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: dflash-lsp\nVersion: 0.1.0\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
-    return wheel

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import FrameLocator, Locator, Page, TimeoutError
 
-GHOST = ".ghost-text-decoration, .ghost-text"
+# Nothing is slower than this on a machine that does much else; who waits for what does not come waits that long.
+LIMIT_S = 60.0
 READY = r"DFlash: (?!starting|loading|failed|off|paused)"
 # Left to right, top to bottom.
 READ_GHOST = """() => [...document.querySelectorAll('.ghost-text-decoration, .ghost-text')]
@@ -76,12 +78,13 @@ def squeezed(text: str) -> str:
 class Workbench:
     def __init__(self, page: Page) -> None:
         self.page = page
+        page.set_default_timeout(LIMIT_S * 1000)
 
     def load(self, address: str, folder: Path) -> None:
         kind = "workspace" if folder.suffix == ".code-workspace" else "folder"
         self.page.goto(f"{address}/?{kind}={folder}")
-        self.page.locator(".monaco-workbench .part.editor").wait_for(timeout=60_000)
-        self.page.locator('[id="status.problems"], [id="status.notifications"]').first.wait_for(timeout=60_000)
+        self.page.locator(".monaco-workbench .part.editor").wait_for()
+        self.page.locator('[id="status.problems"], [id="status.notifications"]').first.wait_for()
 
     def press(self, *keys: str) -> None:
         for key in keys:
@@ -95,34 +98,31 @@ class Workbench:
 
     def command(self, title: str) -> None:
         """Run a command from the palette. What is shown in the editor goes away: it loses the focus."""
-        self._quick_input("F1", f">{title}", title)
+        self._quick_input("F1", f">{title}", self._row(title))
 
-    def pick(self, title: str, row: str) -> None:
-        """Run a command from the palette and pick one of the rows that it shows, of which only the first are drawn."""
-        box = self._open_quick_input("F1")
-        box.fill(f">{title}")
-        self._row(title).wait_for()
-        self.press("Enter")
-        self.page.locator(".quick-input-widget input[placeholder]:not([placeholder*='>'])").first.wait_for()
-        self.pause(300)
-        self.page.locator(".quick-input-widget .quick-input-box input").fill(row)
-        self.pick_shown(row)
+    def pick(self, title: str, asks: str, row: str) -> None:
+        """Run a command from the palette that asks for one of several rows by these words, and pick one.
 
-    def pick_shown(self, row: str) -> None:
-        """Pick one of the rows that are shown, as soon as it is."""
-        found = self.page.locator(".quick-input-list .monaco-list-row", has_text=row).first
-        found.wait_for(timeout=30_000)
-        found.click()
+        Only the first rows are drawn, so the one is looked for by its name.
+        """
+        self._quick_input("F1", f">{title}", self._row(title), closes=False)
+        box = self.page.locator(f'.quick-input-widget input[placeholder="{asks}"]')
+        box.wait_for()
+        self._all_rows().first.wait_for()
+        box.fill(row)
+        self._all_rows().filter(has_text=row).first.click()
 
     def open(self, file: Path) -> None:
         """Open a file and put the cursor into it. By its path: an index of names does not know new ones yet."""
-        self._quick_input("Control+p", str(file), file.name)
+        self._quick_input("Control+p", str(file), self._row(file.name))
         self.page.locator(f'.tab.active[data-resource-name="{file.name}"]').wait_for()
-        self.page.locator(".editor-instance .monaco-editor .view-lines").first.wait_for()
+        self.page.locator(".editor-instance .monaco-editor.focused .view-lines").first.wait_for()
 
     def go_to(self, line: int, column: int) -> None:
         """Both 1-based; a column past the end is the end."""
-        self._quick_input("Control+g", f":{line}:{column}")
+        # The list has one row, which says where it would go.
+        self._quick_input("Control+g", f":{line}:{column}", self._all_rows().filter(has_text=f"{line}").first)
+        self.page.locator(".editor-instance .monaco-editor.focused").first.wait_for()
 
     def close_all(self) -> None:
         """Close all editors, whatever is in them, and put away what was told."""
@@ -136,11 +136,11 @@ class Workbench:
 
         An accepted completion reaches the text a little after its key; whoever cannot say what it is waits a while.
         """
-        deadline = time.monotonic() + 8
+        deadline = time.monotonic() + LIMIT_S
         while True:
             self.pause(150 if wanted is not None else 700)
             self.press("Control+s")
-            self.page.locator(".tab.active:not(.dirty)").wait_for(timeout=10_000)
+            self.page.locator(".tab.active:not(.dirty)").wait_for()
             found = file.read_bytes().decode()
             if wanted in (None, found) or time.monotonic() > deadline:
                 return found
@@ -148,7 +148,7 @@ class Workbench:
     def ghost(self) -> str:
         return self.page.evaluate(READ_GHOST)
 
-    def wait_for_ghost(self, wanted: str = "", limit_s: float = 20) -> str:
+    def wait_for_ghost(self, wanted: str = "", limit_s: float = LIMIT_S) -> str:
         """Wait for ghost text that holds `wanted`, blanks left out, and return it."""
         return self.wait_for(
             self.ghost, lambda ghost: bool(ghost) and squeezed(wanted) in squeezed(ghost), limit_s, f"ghost {wanted!r}"
@@ -165,7 +165,7 @@ class Workbench:
                 ghost, since = now, time.monotonic()
         return ghost
 
-    def wait_for_no_ghost(self, limit_s: float = 5) -> None:
+    def wait_for_no_ghost(self, limit_s: float = LIMIT_S) -> None:
         self.wait_for(self.ghost, lambda ghost: not ghost, limit_s, "no ghost text")
 
     def watch(self) -> None:
@@ -178,19 +178,22 @@ class Workbench:
         return Seen(found["frames"], [(time, text) for time, text in found["changes"]])
 
     def status(self) -> str:
-        """What the language status says of DFlash."""
-        item = self.page.locator('[id="status.languageStatus"]')
-        item.wait_for(timeout=30_000)
-        item.hover()
-        self.pause(600)
-        said = self.page.locator(".hover-language-status .element", has_text="DFlash").all_inner_texts()
-        self.page.mouse.move(300, 300, steps=5)
-        return " - ".join("\n".join(said).splitlines())
+        """What the language status says of DFlash: the words that its hover shows, as they are read aloud."""
+        label = self.page.locator('[id="status.languageStatus"] [aria-label]').first.get_attribute("aria-label")
+        return next((said for said in (label or "").split(", next: ") if "DFlash" in said), "")
 
-    def wait_for_status(self, wanted: str, limit_s: float = 60) -> str:
-        found = self.wait_for(self.status, lambda text: bool(re.search(wanted, text)), limit_s, f"status {wanted}")
-        self.page.locator(".hover-language-status").first.wait_for(state="hidden")
-        return found
+    def wait_for_status(self, wanted: str, limit_s: float = LIMIT_S) -> str:
+        return self.wait_for(self.status, lambda text: bool(re.search(wanted, text)), limit_s, f"status {wanted}")
+
+    @contextmanager
+    def status_hover(self) -> Iterator[str]:
+        """What the hover of the language status shows of DFlash, the link among it; it is on the screen meanwhile."""
+        self.page.locator('[id="status.languageStatus"]').hover()
+        shown = self.page.locator(".hover-language-status .element", has_text="DFlash").first
+        shown.wait_for()
+        yield " - ".join(shown.inner_text().splitlines())
+        self.page.mouse.move(300, 300, steps=5)
+        shown.wait_for(state="hidden")
 
     def engine_page(self) -> FrameLocator:
         """The engine's status page, opened in front."""
@@ -212,26 +215,29 @@ class Workbench:
             assert time.monotonic() < deadline, f"{what} did not come; there is {found!r}"
             time.sleep(0.03) if self.page.is_closed() else self.pause(30)
 
-    def _quick_input(self, key: str, text: str, row: str = "") -> None:
-        box = self._open_quick_input(key)
-        box.fill(text)
-        if row:
-            self._row(row).wait_for(timeout=15_000)
-        self.press("Enter")
-        box.wait_for(state="hidden")
+    def _quick_input(self, key: str, text: str, row: Locator, closes: bool = True) -> None:
+        """Type a text into the input that a key opens, and take the row that comes first then.
 
-    def _open_quick_input(self, key: str) -> Locator:
+        Whatever comes up in the window meanwhile closes it again, so it is opened until that row is there.
+        """
         box = self.page.locator(".quick-input-widget input.input").first
-        for _ in range(4):
+        deadline = time.monotonic() + LIMIT_S
+        while True:
             self.press(key)
             try:
-                box.wait_for(state="visible", timeout=5_000)
-                self.pause(50)
-            except TimeoutError:
-                continue
-            if box.is_visible():  # whatever comes up in the window meanwhile closes it again
+                box.fill(text, timeout=5_000)
+                row.wait_for(timeout=10_000)
                 break
-        return box
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise
+                self.press("Escape")
+        self.press("Enter")
+        if closes:
+            box.wait_for(state="hidden")
+
+    def _all_rows(self) -> Locator:
+        return self.page.locator(".quick-input-list .monaco-list-row")
 
     def _row(self, text: str) -> Locator:
         """The row that Enter would take; a command is listed by its title, with its category or without."""
