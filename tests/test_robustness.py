@@ -197,6 +197,35 @@ def test_requests_without_params_are_answered_by_the_protocol(profile: Profile) 
     assert code == 0
 
 
+HOLD_UP = {
+    "python": "/*\n" * 8000 + "y",
+    "java": "a<" * 8000 + "y",
+    "rust": "%w(" * 5000,
+    "csharp": "<a " * 5000,
+    "swift": "#" * 16_000 + "y",
+}
+
+
+async def test_text_that_would_keep_a_parser_for_minutes_keeps_nobody_waiting(profile: Profile) -> None:
+    """A step of a parser cannot be interrupted and holds up the whole process; such text is read by rules alone."""
+    async with editor(options(profile)) as ours:
+        await ours.until_state("ready")
+        ours.open("short = ")
+        for language, text in HOLD_UP.items():
+            uri = f"file:///work/hold_up.{language}"
+            ours.open(text, uri, language)
+            row, column = text.count("\n"), len(text.rpartition("\n")[2])
+            for typed in ("y", "(", "\n"):
+                ours.change(typed, row, column, column, uri)
+                column += 1
+                # Whatever the server does with what was typed, the next request is for another document.
+                item = await asyncio.wait_for(ours.complete(0, 8), 30)
+                assert item.insert_text == "[1, 2]"
+            ours.change("short = ", row + 1, 0, 0, uri)
+            item = await asyncio.wait_for(ours.complete(row + 1, 8, uri), 30)
+            assert item.insert_text == "[1, 2]"
+
+
 JUMPS = """
 import random, time
 real = time.time
