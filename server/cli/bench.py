@@ -33,6 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--holes", nargs="+", type=Path, metavar="PATH", help="source files or folders to cut holes out of"
     )
+    what.add_argument(
+        "--odd",
+        nargs="?",
+        type=int,
+        const=1000,
+        metavar="N",
+        help="N characters of each kind of odd input around the cursor: what it costs at most (default: 1000)",
+    )
     boundaries.add_argument(
         "--language",
         action="append",
@@ -41,7 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only this language (default: all that are found)",
     )
     boundaries.add_argument(
-        "--count", type=int, default=2000, metavar="N", help="holes for each language (default: %(default)s)"
+        "--count",
+        type=int,
+        default=2000,
+        metavar="N",
+        help="holes or odd input for each language (default: %(default)s)",
     )
     boundaries.add_argument("--seed", type=int, default=1, metavar="N", help="which holes (default: %(default)s)")
     boundaries.add_argument(
@@ -106,7 +118,28 @@ def run(args: argparse.Namespace) -> int:
         if args.sources is not None:
             args.sources = args.sources.resolve()
         return asyncio.run(_run_context(args))
+    if args.odd is not None:
+        return _run_odd_input(args)
     return _run_cases(args) if args.cases else _run_holes(args)
+
+
+def _run_odd_input(args: argparse.Namespace) -> int:
+    from server.benchmarks.odd_input import sweep
+    from server.context.languages import LANGUAGES
+    from server.profiles import load_profile
+
+    languages = [each for each in LANGUAGES if not args.language or each.name in args.language]
+    reports = asyncio.run(sweep(load_profile("embedded"), languages, args.odd, args.count, args.seed, _say))
+    if args.json:
+        print(json.dumps({name: report.to_json() for name, report in reports.items()}))
+    else:
+        for name, report in reports.items():
+            ms, case = report.worst["all"]
+            print(
+                f"{name}: {report.cases} cases, worst {ms:.0f} ms ({case}), {len(report.over_budget)} over budget,"
+                f" {len(report.unsound)} parse worse"
+            )
+    return 1 if any(report.over_budget or report.unsound for report in reports.values()) else 0
 
 
 async def _run_context(args: argparse.Namespace) -> int:
