@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from server.benchmarks import odd_input
+from server.benchmarks.odd_input import sweep
+from server.cli import main
 from server.completion.cut import Cut
-from server.completion.fit import fit
-from server.completion.sound_text import Ending, sound_text
-from server.completion.soundness import errors_around
 from server.completion.surroundings import surroundings
 from server.context.grammars import ParseLimit, parse, parser_for
-from server.context.languages import LANGUAGES, language_for
+from server.context.languages import LANGUAGES, Language, language_for
 from server.context.long_steps import pieces
 from server.context.syntax import Syntax
 from server.documents.document import Document, Place
-from server.documents.lines import split_lines
+from server.profiles import load_profile
 
 LINE = 500_000
 
@@ -119,21 +120,19 @@ def test_thousands_of_comments_in_a_row_are_read_once(comment: str) -> None:
     assert insertion(text, Place(3000, 4), "1\ny = 2\n", "python") == "1"
 
 
-PIECES = ("(", "}", '"', "`${", "/*", "<!--", "<script ", "<<A\n", '"#{', "\\\n", " \t", "\r\n", "\0", "#", "r#'")
+@pytest.mark.parametrize("language", LANGUAGES, ids=lambda each: each.name)
+async def test_odd_input_costs_little_and_leaves_the_file_no_worse(language: Language) -> None:
+    """Some of what `bench boundaries --odd` runs whole, on the service that editors use."""
+    reports = await sweep(load_profile("embedded"), [language], 800, 32, seed=4)
+    report = reports[language.name]
+    assert report.cases == 32 and {"open", "edit", "prompt", "cut", "sound", "fit"} <= set(report.worst)
+    assert (report.over_budget, report.unsound) == ([], [])
 
 
-@pytest.mark.parametrize("language", [each.name for each in LANGUAGES])
-def test_whatever_stands_around_the_cursor_something_is_decided(language: str) -> None:
-    """Hundreds of beginnings of everything, above and below the cursor: nothing hangs or raises."""
-    for piece in PIECES:
-        for above, below in ((piece * (800 // len(piece)), ""), ("", ("\n" + piece) * (800 // len(piece)))):
-            document = Document("file:///a", above + "\nx = " + below, language=language)
-            lines = split_lines(above + "\nx = ")
-            place = Place(len(lines) - 1, len(lines[-1]))
-            site = surroundings(document, place, "a", 2000)
-            cut = Cut(site.cursor)
-            cut.add("a(1, b)\nc = 2\n\nd")
-            cut.finish(ran_out=True)
-            text = sound_text(cut.kept(), site.cursor, errors_around(site.cursor), Ending(off=True))
-            if text:
-                assert fit(text, site).range.start == document.position(place)
+def test_what_costs_more_than_its_budget_or_parses_worse_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(odd_input, "BUDGET_S", 0.0)
+        patch.setattr(odd_input, "sound_text", lambda text, *_: text + ")(")
+        assert main(["bench", "boundaries", "--odd", "50", "--language", "python", "--count", "4", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)["python"]
+    assert len(report["over_budget"]) == report["cases"] == 4 and report["unsound"]

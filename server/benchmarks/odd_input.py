@@ -34,19 +34,23 @@ Say = Callable[[str], None]
 BUDGET_S = 1.0  # of processor time for one case, all stages together
 PARSE_LIMIT_S = 5.0
 CONTINUATION = "a(1, b)\nc = 2\n\nd"
-_SIGNS = '( [ { ) } ([{ " \' ` """ \'\'\' \' \'" \\" \\\\ \\ \\( "\\( ${ `${ f"{ "#{ $( %{ %w( q{ {{ {% [[ [=[ --[[ r#" $$ $a$'
+_BRACKETS = r"( [ { ) } ([{ \( ${ `${ $( %{ %w( q{ {{ {% [[ [=[ --[["
+_QUOTES = r"""" ' ` \" \\ \ "\( f"{ "#{ r#" '" $$ $a$"""
 _COMMENTS = "/* */ <!-- --> # // -- #[ @a *** ``` ~~~ ** __"
 _OPERATORS = "- = @ % & ! * < > | ? :: => -> ; : {; / /[ =/[ ?. ... && a. a, a( a[ a< <a< a->"
 _MARKUP = "<a <a> </a> <script <script> <style <?php"
 _WORDS = (
     "if ", "do ", "begin ", "then ", "end ", "case ", "else ", "elif ", "return ", "if (a) ", "function f() {",
-    "class A {", "def f(): ", "x = ", "key: ", "- ", "> ", "a ", "a b", "1 ", "0x", "1e", '"a" ', "'a' ",
+    "class A {", "def f(): ", "x = ", "key: ", "- ", "> ", "a ", "a b", "<a ", "<script ",
+    "1 ", "0x", "1e", '"a" ', "'a' ",
 )  # fmt: skip
 _HEREDOCS = ("<<A ", "<<'A' ", "<<~E ", "<<<E", "<<A\n", "#if\n", "#define A \\\n")
 _BLANKS = (" ", "\t", "\r\n", "\r", "\0", "\x0b", "\x0c", "\x85", "\u2028", "é", "😀", "\\\n")
+_TRIPLE = ('"""', "'''")
 _SECRETS = ('password = "', "-----BEGIN ")
 PIECES = (
-    *dict.fromkeys(f"{_SIGNS} {_COMMENTS} {_OPERATORS} {_MARKUP}".split()),
+    *dict.fromkeys(f"{_BRACKETS} {_QUOTES} {_COMMENTS} {_OPERATORS} {_MARKUP}".split()),
+    *_TRIPLE,
     *_WORDS,
     *_HEREDOCS,
     *_BLANKS,
@@ -97,9 +101,7 @@ def odd_cases(size: int, count: int | None, seed: str) -> list[OddCase]:
     return found if count is None or count >= len(found) else random.Random(seed).sample(found, count)
 
 
-async def measure_odd_input(
-    service: CompletionService, language: Language, cases: Sequence[OddCase], budget_s: float = BUDGET_S
-) -> OddReport:
+async def measure_odd_input(service: CompletionService, language: Language, cases: Sequence[OddCase]) -> OddReport:
     """Run a language's cases, and keep what each stage took at most."""
     report = OddReport()
     for case in cases:
@@ -111,7 +113,7 @@ async def measure_odd_input(
                 report.worst[stage] = (ms, case.name)
         if total > report.worst.get("all", (0.0, ""))[0]:
             report.worst["all"] = (total, case.name)
-        if total > budget_s * 1000:
+        if total > BUDGET_S * 1000:
             report.over_budget.append(case.name)
     return report
 

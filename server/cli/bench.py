@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     benches = parser.add_subparsers(dest="bench", metavar="BENCH", required=True)
     boundaries = benches.add_parser(
         "boundaries",
-        help="where completions end: hand-written cases, or holes cut out of source files",
-        description="Where completions end: hand-written cases, or holes cut out of source files.",
+        help="where completions end: hand-written cases, holes cut out of source files, or odd input",
+        description="Where completions end: hand-written cases, holes cut out of source files, or odd input.",
     )
     what = boundaries.add_mutually_exclusive_group(required=True)
     what.add_argument(
