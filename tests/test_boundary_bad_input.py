@@ -11,6 +11,7 @@ from server.benchmarks import odd_input
 from server.benchmarks.odd_input import sweep
 from server.cli import main
 from server.completion.cut import Cut
+from server.completion.fit import fit
 from server.completion.surroundings import surroundings
 from server.context.grammars import ParseLimit, parse, parser_for
 from server.context.languages import LANGUAGES, Language, language_for
