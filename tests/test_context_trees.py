@@ -199,6 +199,8 @@ HOLD_UP = {
     "java": ["a<" * 4000 + "y", "".join(f"a{n}<" for n in range(2000))],
     "csharp": ["<a " * 3000],
     "swift": ["#" * 8000 + "y"],
+    # YAML's scanner writes over the end of its room: the process would end.
+    "yaml": ["- " * 400 + "y", "\n".join(" " * level + "a:" for level in range(400))],
 }
 
 
@@ -228,6 +230,36 @@ async def test_a_text_that_holds_up_the_process_more_and_more_as_it_is_typed_is_
         tree._rest_until = 0.0
         await tree.ready()
     assert tree.tree is None
+
+
+def test_a_parse_out_of_time_within_a_character_ends_no_process() -> None:
+    """The parser asks again for a character of which it has seen a part, and does not look whether it gets one."""
+    character = "\u2028".encode()
+
+    def parse_out_of_time(cut: int) -> None:
+        first = [character[:cut]]
+        with pytest.raises(ParseLimit):
+            grammars._parse(
+                parser_for(syntax_of("swift")), lambda at, _: first.pop() if first else character[at:],
+                0.0 if cut else 1.0, time.monotonic, None,
+            )  # fmt: skip
+
+    for cut in (1, 2):
+        parse_out_of_time(cut)
+    for limit_s in (0.0, 0.0001, 0.001):
+        for text in ("\u2028" * 3000, "\u2028 é😀" * 2000):
+            with contextlib.suppress(ParseLimit):
+                grammars.parse(parser_for(syntax_of("swift")), text.encode(), limit_s)
+
+
+def test_characters_near_a_watched_end_are_read_whole() -> None:
+    data = "x = 1\ny = 'é漢😀é漢😀é漢😀é漢😀'\n".encode()
+    tree = parser_for(PYTHON).parse(data)
+    for tail in (0, 1, 2, 3, 40, 100):
+        grammars.note_edit(tree, data[:4], b"1", b"2")
+        changed = data[:4] + b"2" + data[5:]
+        found, _ = grammars.parse_watched(parser_for(PYTHON), changed, 30.0, tree, tail)
+        assert shape(found) == shape(parser_for(PYTHON).parse(changed))
 
 
 def test_repetitive_text_is_parsed_like_any_other() -> None:

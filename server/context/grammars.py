@@ -71,17 +71,27 @@ def parse_watched(parser: Parser, data: bytes, limit_s: float, old_tree: Tree, t
     if nests_too_deep(data):
         raise LongStep
     end = len(data)
-    begin = next_byte = max(0, end - tail)
+    begin = max(0, end - tail)
+    while begin < end and data[begin] & 0xC0 == 0x80:  # within a character
+        begin += 1
+    next_character = begin
     looked_through = False
 
     def read(offset: int, point: tuple[int, int]) -> bytes:
-        nonlocal next_byte, looked_through
-        # Handed byte by byte: for the next token the parser goes back to the one that ended the token before.
-        next_byte = offset + 1 if offset in (begin, next_byte) else begin
-        looked_through = looked_through or (offset == end and next_byte > end)
-        return data[offset : min(offset + READ_SIZE, begin) if offset < begin else offset + 1]
+        nonlocal next_character, looked_through
+        # Handed one by one: for the next token the parser goes back to the character that ended the token before.
+        size = _size_of_character(data, offset)
+        next_character = offset + size if offset in (begin, next_character) else begin
+        looked_through = looked_through or (offset == end and next_character > end)
+        return data[offset : min(offset + READ_SIZE, begin) if offset < begin else offset + size]
 
     return _parse(parser, read, limit_s, time.thread_time, old_tree), looked_through
+
+
+def _size_of_character(data: bytes, offset: int) -> int:
+    """Bytes of the character that begins there; 1 at the end, so that it is passed as well."""
+    first = data[offset] if offset < len(data) else 0
+    return 1 if first < 0xC0 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
 
 
 def parse_lines(
@@ -147,6 +157,7 @@ def _parse(
     step_began, longest_step_s = time.thread_time(), 0.0
     old: dict[str, Any] = {} if old_tree is None else {"old_tree": old_tree}
     handed: list[bytes] = []
+    handed_from = 0
     late = False
 
     def is_late() -> bool:
@@ -162,8 +173,12 @@ def _parse(
         step_began = now
 
     def hand(offset: int, point: tuple[int, int]) -> bytes:
-        # A scanner that reads on and on within one token asks nobody else: for it the text ends here.
-        handed.append(b"" if is_late() else read(offset, point))
+        # A scanner that reads on and on within one token asks nobody else: for it the text ends here. But where a
+        # piece ended within a character, the parser asks for that character again, and trusts to get it.
+        nonlocal handed_from
+        again = bool(handed) and handed_from <= offset < handed_from + len(handed[-1])
+        handed.append(b"" if is_late() and not again else read(offset, point))
+        handed_from = offset
         return handed[-1]
 
     def is_over(offset: int, failing: bool) -> bool:

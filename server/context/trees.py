@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from server.context.grammars import LongStep, ParseLimit, parse_lines, parser_for
-from server.context.long_steps import WINDOW, may_hold_up
+from server.context.long_steps import WINDOW, is_deep, nests_too_deep, pieces
 from server.context.syntax import Syntax
 from server.documents.common_prefix import common_prefix
 from server.documents.document import Document, LineEdit
@@ -167,7 +167,7 @@ class DocumentTree:
         if change is None:
             return
         self.fresh, self._edited_at = False, time.monotonic()
-        if self.tree is not None and change.new_end - change.start > WINDOW and self._may_hold_up(change):
+        if self.tree is not None and self._may_hold_up(change):
             self.tree = None
         if self.tree is not None:
             change.apply(self.tree)
@@ -176,9 +176,12 @@ class DocumentTree:
         self._refresh_later(PAUSE_S)
 
     def _may_hold_up(self, change: _ByteEdit) -> bool:
-        """Whether what was pasted must be read anew, which is done with care."""
+        """Whether the text must be read anew, which is done with care."""
         lines = self._document.lines[change.start_point[0] : change.new_end_point[0] + 1]
-        return may_hold_up("".join(lines).encode("utf-8", "replace"))
+        if any(map(is_deep, lines)):
+            lines = self._document.lines
+        data = "".join(lines).encode("utf-8", "replace")
+        return nests_too_deep(data) or (change.new_end - change.start > WINDOW and len(pieces(data)) > 1)
 
     def shown(self) -> None:
         """A prompt was made, for which the moved tree did: parse while the engine is at work."""
