@@ -25,13 +25,14 @@ import pytest
 from filelock import FileLock
 
 from server.cli import main
+from server.cli.train.corpus import PACKAGES
 from server.context.languages import language_for
 from server.context.prompt import PromptBuilder, TextBefore
 from server.context.tokenizer import PromptTokenizer
 from server.corpus.archives import read_archive
 from server.corpus.errors import PackageSkipped
 from server.corpus.licences import is_permissive, read_licence
-from server.corpus.package_list import Package
+from server.corpus.package_list import Package, load_package_list
 from server.corpus.selection import may_be_source, one_build, read_document, shown_path
 from server.corpus.tokens import read_documents, render
 from server.paths import asset
@@ -448,3 +449,16 @@ def test_a_debian_package_is_read_and_only_its_permissive_files_are_taken(tmp_pa
 )
 def test_only_clearly_permissive_licences_pass(stated: str, permissive: bool) -> None:
     assert is_permissive(stated) == permissive
+
+
+def test_the_committed_manifest_is_of_the_committed_list() -> None:
+    """What the pair was trained on: 300 M tokens or more of at least six languages, held-out packages apart."""
+    root = Path(__file__).parents[1]
+    manifest = json.loads((root / "benchmarks" / "results" / "corpus-manifest-2026-11-30.json").read_text())
+    listed = {(p.registry, p.name): p.split for p in load_package_list(PACKAGES).packages}
+    used = manifest["packages"]
+    assert {(p["registry"], p["name"]): p["split"] for p in used}.items() <= listed.items()
+    assert all(p["version"] and p["licence"] and p["bytes"] for p in used)
+    train = manifest["totals"]["train"]
+    assert len(train) >= 6 and sum(each["tokens"] for each in train.values()) >= 300_000_000
+    assert {p["split"] for p in used} == {"train", "held"}

@@ -142,6 +142,11 @@ def test_what_is_judged_is_what_is_served() -> None:
     assert nothing.served == "" and nothing.after == "def f(a):\n    return \n"
 
 
+def test_holes_of_one_line_are_counted_apart() -> None:
+    found = summary([outcome(one_line=True), outcome(one_line=True, exact=False), outcome(exact=False)], 8)
+    assert found["exact_match"] == 0.333 and found["exact_match_of_one_line"] == 0.5
+
+
 def test_units_that_the_tokens_do_not_reach_are_told_apart() -> None:
     ends = [outcome(), outcome(stopped=False), outcome(stopped=False, ran_out=True, fits=False), outcome(fits=False)]
     found = summary(ends, 8)
@@ -166,6 +171,7 @@ def test_the_embedded_pair_is_measured_on_held_out_documents_of_a_corpus(
     report = json.loads(capsys.readouterr().out)
     python = report["by_language"]["python"]
     assert python["holes"] == 2 and 0 < python["middle_bits_per_token"] < 20 and 1 <= python["acceptance_length"] <= 8
+    assert python["exact_match_of_one_line"] in (None, 0.0, 0.5, 1.0)
     assert sum(python["endings"].values()) == sum(report["all"]["endings"].values()) <= 2
     assert report["draft_equals_target"] is True and report["compared"] == 1 and report["files"] == 1
     assert html.read_text().count("<svg") >= 6

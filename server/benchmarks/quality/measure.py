@@ -38,6 +38,7 @@ class Outcome:
 
     stopped: the model ended its text by itself, no later than where the syntax says that the unit ends. ran_out: it
     wrote until no token was left, and the unit had not ended. fits: the hole's own text could have ended before that.
+    one_line: the hole ends with a line and is no longer than that.
     """
 
     kind: str
@@ -51,6 +52,7 @@ class Outcome:
     equal: bool | None = None
     ran_out: bool = False
     fits: bool = True
+    one_line: bool = False
 
 
 def held_out_places(corpus: Path, writer: Writer, count: int, seed: int) -> dict[str, list[Place]]:
@@ -105,6 +107,7 @@ def measure_hole(writer: Writer, place: Place, *, check: bool) -> Outcome:
         equal,
         not written.ended and not written.cut,
         fits,
+        hole.kind in UNITS and "\n" not in expected,
     )
 
 
@@ -135,6 +138,7 @@ def summary(outcomes: Sequence[Outcome], block: int) -> dict[str, Any]:
         "holes": len(outcomes),
         "middle_bits_per_token": round(sum(each.bits for each in outcomes) / tokens, 3) if tokens else None,
         "exact_match": _mean([each.exact for each in outcomes]),
+        "exact_match_of_one_line": _mean([each.exact for each in outcomes if each.one_line]),
         "edit_similarity": _mean([each.similarity for each in outcomes]),
         "parse_ok": _mean([each.parses for each in outcomes]),
         "stopped_at_boundary": _mean([each.stopped for each in units]),

@@ -12,6 +12,7 @@ COLUMNS = (
     ("holes", "holes"),
     ("middle_bits_per_token", "bits/token"),
     ("exact_match", "exact"),
+    ("exact_match_of_one_line", "exact, one line"),
     ("edit_similarity", "similar"),
     ("parse_ok", "parses"),
     ("stopped_at_boundary", "stops"),
