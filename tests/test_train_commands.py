@@ -39,7 +39,7 @@ def test_target_continuations_and_draft_one_after_the_other(tmp_path: Path, caps
 
     draft = ["train", "draft", *common, "--delta", str(delta), "--out", str(tmp_path / "draft"), "--layers", "1"]
     draft += ["--rows", "2", "--row-tokens", "48", "--anchors", "4", "--own-share", "0.5", "--mask-id", "95"]
-    assert main([*draft, "--steps", "3", "--weighting", "acceptance", "--json"]) == 0
+    assert main([*draft, "--steps", "3", "--weighting", "acceptance", "--variation", "0.5", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["loss"] > 0
     merged = load_target(target)
     merge_delta(merged, delta)

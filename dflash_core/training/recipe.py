@@ -76,6 +76,9 @@ class DraftRecipe:
     "acceptance": with the draft's own chance that verification comes so far, the product of what it gives the labels
     of rows 1 .. k - 1."""
     decay: float = 4.0
+    variation: float = 0.0
+    """Share of a term beside the cross-entropy: the total variation between the draft's distribution and the target's,
+    which is how often a sampled row is refused. 0 reads no distribution of the target."""
     due_weight: float = 4.0
     """How much more often a block stands where something is due (in a middle) than elsewhere."""
     own_share: float = 0.0

@@ -116,13 +116,13 @@ class DraftTrainer:
             group["lr"] = recipe.learning_rate * rate(self.steps, recipe.warm_up_steps, share)
         rows = rows.to(device)
         with torch.no_grad():
-            features, greedy = self._read_target(rows)
+            features, greedy, hidden = self._read_target(rows)
         anchors = sample_anchors(rows, recipe.anchors, recipe.block_size, recipe.due_weight)
         decay = recipe.decay if recipe.weighting == "decay" else None
         blocks = make_blocks(rows, greedy, anchors, recipe.block_size, decay, recipe.off_path_weight)
         mask = self._mask(anchors, rows.documents, recipe.block_size)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss, right = self._loss(rows.tokens, features, blocks, mask)
+            loss, right = self._loss(rows.tokens, features, blocks, mask, hidden if recipe.variation else None)
         loss.backward()
         nn.utils.clip_grad_norm_(self.draft.parameters(), recipe.clip)
         self.optimizer.step()
@@ -174,21 +174,26 @@ class DraftTrainer:
         if not math.isfinite(loss.item()):
             raise DFlashError(f"the loss is not a number after {self.steps} steps")
 
-    def _read_target(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Features [N, S, K * H] and the target's argmax after every position [N, S]."""
+    def _read_target(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """Features [N, S, K * H], the target's argmax after every position [N, S], and what its head reads there."""
         positions = torch.arange(rows.tokens.shape[1], device=rows.tokens.device).expand_as(rows.tokens)
         windows = {layer.spec.window for layer in self.target.layers}
         attend = PackedAttention({window: self._document_mask(rows.documents, window) for window in windows})
         hidden, features = self.target(rows.tokens, positions, attend, self.draft.spec.target_layer_ids)
         assert features is not None
         # A few rows at a time: the logits of a whole batch would not fit.
-        return features, torch.cat([self._greedy(part) for part in hidden.split(8)])
+        return features, torch.cat([self._greedy(part) for part in hidden.split(8)]), hidden
 
     def _greedy_tokens(self, hidden: Tensor) -> Tensor:
         return self.target.logits(hidden).argmax(dim=-1)
 
-    def _block_loss(self, tokens: Tensor, features: Tensor, blocks: Blocks, mask: Any) -> tuple[Tensor, Tensor]:
-        """Weighted cross-entropy, and the share of blocks whose first k rows are all right, for k = 1 .. B - 1."""
+    def _block_loss(
+        self, tokens: Tensor, features: Tensor, blocks: Blocks, mask: Any, read: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Weighted cross-entropy, and the share of blocks whose first k rows are all right, for k = 1 .. B - 1.
+
+        read: [N, S, H], what the target's head reads; the total variation to what it gives there joins the loss.
+        """
         n, a = blocks.anchors.shape
         embedded = self.target.embed(tokens.gather(1, blocks.anchors))  # [N, A, H]
         x = self.draft.block_input(embedded.flatten(0, 1)[:, None]).view(n, -1, embedded.shape[-1])
@@ -196,13 +201,18 @@ class DraftTrainer:
         hidden = hidden.view(n, a, self.recipe.block_size, -1)[:, :, 1:]
         logits = self.target.logits(hidden.to(self.target.dtype)).float()
         losses = nn.functional.cross_entropy(logits.flatten(0, -2), blocks.labels.flatten(), reduction="none")
-        weights = blocks.weights
+        losses, weights = losses.view_as(blocks.weights), blocks.weights
         if self.recipe.weighting == "acceptance":
             # Also a confident draft's last rows must go on learning.
-            reached = torch.exp(-losses.detach().view_as(weights)).cumprod(dim=-1)
+            reached = torch.exp(-losses.detach()).cumprod(dim=-1)
             weights = weights * torch.cat([torch.ones_like(reached[:, :, :1]), reached[:, :, :-1]], -1).clamp(min=0.02)
+        if read is not None:
+            before = blocks.positions.view(n, a, -1)[:, :, :-1].flatten(1)
+            theirs = self.target.logits(read.gather(1, before[..., None].expand(-1, -1, read.shape[-1]))).float()
+            apart = (logits.softmax(-1) - theirs.view_as(logits).softmax(-1)).abs().sum(-1) / 2
+            losses = losses + self.recipe.variation * apart
         right = (logits.detach().argmax(dim=-1) == blocks.labels).cummin(dim=-1).values.float().mean((0, 1))
-        return (losses.view_as(weights) * weights).sum() / weights.sum(), right
+        return (losses * weights).sum() / weights.sum(), right
 
     def _row(self, loss: Tensor, right: Tensor, seconds: float) -> dict[str, Any]:
         tokens = self.steps * self.recipe.rows * self.recipe.row_tokens

@@ -91,6 +91,24 @@ def test_the_loss_falls_and_the_saved_draft_serves(shards: TokenShards, tmp_path
     assert draft.spec.target_layer_ids == (0, 1, 2, 4, 5) and draft.spec.block_size == 8
 
 
+def test_total_variation_to_the_target_joins_the_loss_where_it_is_asked(shards: TokenShards, tmp_path: Path) -> None:
+    target = load_target(tiny.write_target(tmp_path / "target"))
+    sizes = {"layers": 1, "row_tokens": 48, "rows": 2, "anchors": 4, "mask_token_id": 95, "learning_rate": 1e-2}
+
+    def losses(variation: float, rows: Rows, steps: int = 1) -> list[float]:
+        torch.manual_seed(0)  # the same anchors
+        trainer = DraftTrainer(target, DraftRecipe(**sizes, variation=variation))  # type: ignore[arg-type]
+        return [trainer.step(rows, 0.0)[0].item() for _ in range(steps)]
+
+    rows = next(shards.batches(2, 48))
+    without, half, whole = (losses(share, rows)[0] for share in (0.0, 0.5, 1.0))
+    apart = whole - without
+    assert 0.05 < apart <= 1 and half - without == pytest.approx(apart / 2, abs=1e-4)
+    # What is left of a loss that is nearly nothing else falls: the draft comes to give what the target gives.
+    learned = [loss / 1000 for loss in losses(1000.0, rows, steps=150)]
+    assert np.mean(learned[-10:]) < 0.7 * learned[0]
+
+
 def test_no_shards_and_a_loss_that_is_no_number_are_one_line(shards: TokenShards, tmp_path: Path) -> None:
     with pytest.raises(DFlashError, match="no token shards held"):
         TokenShards(tmp_path, "held-python")

@@ -31,6 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how the rows of a block weigh: by place, or by the draft's chance to come so far (default: %(default)s)",
     )
     parser.add_argument(
+        "--variation",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="of the total variation to the target's distribution in the loss, for sampling (default: %(default)s)",
+    )
+    parser.add_argument(
         "--own-share",
         type=float,
         default=0.0,
@@ -79,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
         anchors=args.anchors,
         learning_rate=args.rate,
         weighting=args.weighting,
+        variation=args.variation,
         own_share=args.own_share,
         **sizes,
     )
