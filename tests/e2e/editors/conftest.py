@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,7 +45,7 @@ class Windows:
         else:
             self._shared.escape()
             self._shared.type(f":silent! %bwipeout! | messages clear | edit {file}<Enter>")
-            self._shared.wait_for(file.name)
+            self._shared.wait_status(rf"(^|/){re.escape(file.name)} ")
         self._shared.wait_ready()
         return self._shared
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from terminal import Terminal
+from terminal import LIMIT_S, Terminal
 from world import ROOT, World, cache_dir
 
-# Nothing of it is wanted but a colour of its own for what is not in the buffer, and a line that tells what goes on.
+# Nothing of it is wanted but a colour of its own for what is not in the buffer, and a line under each window that tells
+# what goes on there; that of the window with the cursor alone has the mode.
 INIT = """
 vim.o.swapfile = false
 vim.o.shada = ""
 vim.o.showmode = false
 vim.o.laststatus = 2
-vim.o.statusline = "%f %m [%{mode()}] %{exists('g:loaded_dflash') ? v:lua.require'dflash'.status() : ''}"
+vim.o.statusline = "%f %m %{g:actual_curwin == win_getid() ? '[' .. mode() .. ']' : '-'}"
+  .. " %{exists('g:loaded_dflash') ? v:lua.require'dflash'.status() : ''}"
 vim.cmd.colorscheme("default")
 vim.api.nvim_set_hl(0, "DflashGhost", { ctermfg = 4 })
 vim.api.nvim_set_hl(0, "ComplHint", { ctermfg = 4 })
 """
 GHOST = "blue"
+MODE = re.compile(r" \[[a-zA-Z]{1,2}\](?= |$)")  # [New] is no mode
 
 
 def neovims() -> dict[str, tuple[Path, dict[str, str]]]:
@@ -62,8 +66,17 @@ class Neovim(Terminal):
         """What is shown and not in the buffer, line by line."""
         return "\n".join(self.coloured(GHOST))
 
+    @property
+    def status_line(self) -> str:
+        """That of the window with the cursor; empty while none is drawn."""
+        return next((line for line in reversed(self.lines) if MODE.search(line)), "")
+
+    def wait_status(self, words: str, limit_s: float = LIMIT_S) -> None:
+        """Wait until the status line of the window with the cursor has words that match."""
+        self.wait(lambda: re.search(words, self.status_line), f"status {words}", limit_s)
+
     def wait_ready(self) -> None:
-        self.wait(lambda: "DFlash: replay" in self.text or "DFlash: Smol" in self.text, "a ready engine", 90)
+        self.wait_status("DFlash: (replay|Smol)", 90)
 
     def wait_ghost(self, text: str) -> None:
         self.wait(lambda: self.ghost == text, lambda: f"ghost text {text!r}, now {self.ghost!r}")
@@ -75,7 +88,7 @@ class Neovim(Terminal):
         return self.ghost == before
 
     def mode(self, mode: str) -> None:
-        self.wait(lambda: f"[{mode}]" in self.text, f"mode {mode}")
+        self.wait_status(rf" \[{mode}\]")
 
     def escape(self) -> None:
         self.type("<Esc>")

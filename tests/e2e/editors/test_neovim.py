@@ -329,7 +329,7 @@ def test_a_killed_server_is_started_again(windows: Windows, replay: World) -> No
     nvim = windows.start(replay.write("server.py", HEAD), columns=160)
     nvim.wait_ready()
     os.kill(replay.server_pid(nvim.pid), signal.SIGKILL)
-    nvim.wait_for("DFlash: starting")
+    nvim.wait_status("DFlash: starting")
     nvim.wait_ready()
     nvim.type("Go")
     nvim.wait_ghost(SHOWN)
@@ -386,7 +386,7 @@ def test_it_can_be_switched_off_and_snoozed(windows: Windows, replay: World) -> 
         ("disable", "enable", "off"),
     ):
         nvim.command(f"Dflash {off}")
-        nvim.wait_for(f"DFlash: {told}")
+        nvim.wait_status(f"DFlash: {told}")
         nvim.type("GA")
         nvim.mode("i")
         nvim.watch(QUIET_S)

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -222,6 +221,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
     return report
 
 
-def run_server_command(site: Site, *arguments: str) -> None:
-    """A command of the server's own, on this site's directories."""
-    subprocess.run([SERVER, *arguments], env={**os.environ, **site.environment}, check=True, stdout=sys.stderr)
+def run_server_command(site: Site, *arguments: str) -> str:
+    """What a command of the server's own prints, on this site's directories."""
+    environment = {**os.environ, **site.environment}
+    done = subprocess.run([SERVER, *arguments], env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout
