@@ -1,8 +1,9 @@
-// The language status item: the state of the server and its engine, beside the language mode.
+// The language status, beside the language mode: the state of the server and its engine, and the engine's figures.
 import {
   commands,
   Disposable,
   EventEmitter,
+  type LanguageStatusItem,
   LanguageStatusSeverity,
   languages,
   window,
@@ -10,7 +11,13 @@ import {
 } from "vscode";
 import { DOCUMENTS } from "./documents";
 import { isEnabled, SECTION } from "./settings";
-import { describe, type EngineStatus, type ServerState, type StatusText } from "./statusText";
+import {
+  describe,
+  describeFigures,
+  type EngineStatus,
+  type ServerState,
+  type StatusText,
+} from "./statusText";
 
 const SEVERITY = {
   information: LanguageStatusSeverity.Information,
@@ -23,6 +30,8 @@ const SHOWN_AFTER_MS = 200;
 
 export class Status implements Disposable {
   private readonly item = languages.createLanguageStatusItem("dflash.status", DOCUMENTS);
+  /** In a line of their own, while there are some: beside a pair's name and a reason there is no room. */
+  private figures: LanguageStatusItem | undefined;
   private readonly changes = new EventEmitter<void>();
   readonly onDidChange = this.changes.event;
   private readonly listening: Disposable;
@@ -97,6 +106,7 @@ export class Status implements Disposable {
     this.listening.dispose();
     this.changes.dispose();
     this.item.dispose();
+    this.figures?.dispose();
   }
 
   private showSoon(): void {
@@ -121,6 +131,7 @@ export class Status implements Disposable {
     this.tell("dflash.running", this.server.kind === "running");
     this.tell("dflash.ready", this.said?.state === "ready" || this.said?.state === "degraded");
     this.changes.fire();
+    this.showFigures();
     const said = this.described();
     // Each property that is set is a message to the editor, changed or not.
     const shown = JSON.stringify(said);
@@ -131,6 +142,19 @@ export class Status implements Disposable {
     this.item.severity = SEVERITY[said.severity];
     this.item.busy = said.busy;
     this.item.command = said.action;
+  }
+
+  private showFigures(): void {
+    const figures = describeFigures(this.said);
+    const said = figures && `DFlash: ${figures}`;
+    if (said === undefined) {
+      this.figures?.dispose();
+      this.figures = undefined;
+    } else if (this.figures?.text !== said) {
+      this.figures ??= languages.createLanguageStatusItem("dflash.figures", DOCUMENTS);
+      this.figures.name = "DFlash: figures";
+      this.figures.text = said;
+    }
   }
 
   /** The steps of the walkthrough are done by what is so, however it came about. */

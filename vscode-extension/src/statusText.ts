@@ -110,12 +110,13 @@ export function describeEngine(status: EngineStatus, busy: boolean): StatusText 
     }
     case "ready":
       // A reason while the engine is ready is the reason why the last answer was empty.
-      return say(title(status), [reason && `nothing offered: ${reason}`, ...figures(status)], {
+      return say(title(status), [reason && `nothing offered: ${reason}`], {
         busy,
         action: STATUS_PAGE,
       });
     case "degraded":
-      return say(title(status), [reason ?? "degraded", ...figures(status)], {
+      // The reason tells what of the pair is gone; beside a target's name there would be no room for it.
+      return say("DFlash: degraded", [reason, shortPair(status)], {
         severity: "warning",
         busy,
         action: STATUS_PAGE,
@@ -126,6 +127,15 @@ export function describeEngine(status: EngineStatus, busy: boolean): StatusText 
         action: lacksModel(status) ? FETCH : SHOW_LOGS,
       });
   }
+}
+
+/** What the engine does, in figures; none before it has completed anything, or while it cannot. */
+export function describeFigures(status: EngineStatus | undefined): string | undefined {
+  const { state, acceptanceLength, tokensPerSecond } = status ?? {};
+  // An engine that has completed nothing yet reports 0.
+  if ((state !== "ready" && state !== "degraded") || !acceptanceLength) return undefined;
+  const speed = tokensPerSecond ? ` · ${tokensPerSecond.toFixed(0)} tokens/s` : "";
+  return `acceptance length ${acceptanceLength.toFixed(2)}${speed}`;
 }
 
 /** State and full names, for the log; the same for all statuses that differ in figures only. */
@@ -164,18 +174,10 @@ function title(status: EngineStatus): string {
   return pair ? `DFlash: ${pair}` : "DFlash";
 }
 
-/** The draft of a target has no name of its own worth the room. */
+/** The draft of a target has no name of its own worth the room, and the target's has its description behind a comma. */
 function shortPair(status: EngineStatus): string {
   if (!status.target) return clip(status.profile ?? "", 30);
-  return `${clip(status.target, 24)}${status.draft ? " + draft" : ", no draft"}`;
-}
-
-function figures(status: EngineStatus): string[] {
-  const said: string[] = [];
-  // An engine that has completed nothing yet reports 0.
-  if (status.acceptanceLength) said.push(`acceptance length ${status.acceptanceLength.toFixed(2)}`);
-  if (status.tokensPerSecond) said.push(`${status.tokensPerSecond.toFixed(0)} tokens/s`);
-  return said;
+  return `${clip(status.target.replace(/,.*/, ""), 24)}${status.draft ? " + draft" : ", no draft"}`;
 }
 
 function clip(text: string, limit: number): string {

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import {
   describe,
   describeEngine,
+  describeFigures,
   describeServer,
   type EngineStatus,
   parseEngineStatus,
@@ -28,14 +29,12 @@ test("loading without a known share shows none", () => {
   assert.equal(describeEngine(status({ state: "loading", progress: null }), false).text, "DFlash: loading");
 });
 
-test("ready names the target, that it has a draft, and the acceptance length", () => {
-  const said = describeEngine(
-    status({ state: "ready", ...PAIR, acceptance_length: 2.614, tokens_per_s: 31.4 }),
-    false,
-  );
-  assert.deepEqual(said, {
+test("ready names the target and that it has a draft, and has its figures in a line of their own", () => {
+  const ready = status({ state: "ready", ...PAIR, acceptance_length: 2.614, tokens_per_s: 31.4 });
+  assert.equal(describeFigures(ready), "acceptance length 2.61 · 31 tokens/s");
+  assert.deepEqual(describeEngine(ready, false), {
     text: "DFlash: Qwen3-8B + draft",
-    detail: "acceptance length 2.61 · 31 tokens/s",
+    detail: "",
     severity: "information",
     busy: false,
     action: { command: "dflash.openStatusPage", title: "Status page" },
@@ -49,7 +48,9 @@ test("ready with a reason says why the last answer was empty", () => {
 });
 
 test("no figure is shown before there is one", () => {
-  assert.equal(describeEngine(status({ state: "ready", ...PAIR, acceptance_length: 0 }), false).detail, "");
+  assert.equal(describeFigures(status({ state: "ready", ...PAIR, acceptance_length: 0 })), undefined);
+  assert.equal(describeFigures(status({ state: "failed", acceptance_length: 2 })), undefined);
+  assert.equal(describeFigures(undefined), undefined);
 });
 
 test("a target without a draft says so", () => {
@@ -67,13 +68,13 @@ test("busy shows while a completion is being made", () => {
   assert.equal(describeEngine(status({ state: "ready", ...PAIR }), true).busy, true);
 });
 
-test("degraded is a warning with its reason", () => {
+test("degraded is a warning with its reason, however long the target's name", () => {
+  const reason = "out of memory: draft dropped";
   const said = describeEngine(
-    status({ state: "degraded", reason: "draft dropped: out of memory", target: "T" }),
+    status({ state: "degraded", reason, target: "SmolLM2-135M-Instruct, tuned" }),
     false,
   );
-  assert.equal(said.severity, "warning");
-  assert.match(said.detail, /draft dropped: out of memory/);
+  assert.deepEqual([said.severity, said.text, said.detail], ["warning", "DFlash: degraded", reason]);
 });
 
 test("failed is an error with its reason, of the engine and of the server alike", () => {
@@ -108,13 +109,8 @@ test("text and detail fit the one line that VS Code shows, the more important pa
     assert.ok(said.text.length + said.detail.length <= 62, `${said.text} ${said.detail}`);
     assert.match(said.detail, /x…$/);
   }
-  assert.equal(
-    describeEngine(
-      status({ state: "ready", target: "t".repeat(24), draft: "d", acceptance_length: 2.5, tokens_per_s: 9 }),
-      false,
-    ).detail,
-    "acceptance length 2.50",
-  );
+  const said = describeEngine(status({ state: "degraded", reason: "short", target: "T", draft: "D" }), false);
+  assert.equal(said.detail, "short · T + draft");
 });
 
 test("the log has the full names, and no line for each change of the figures", () => {

@@ -110,6 +110,15 @@ def test_escape_while_it_grows_ends_it_for_good(site: Site, window: Workbench, e
     assert_saved(window, file, f"{head}\n    ")
 
 
+def test_the_status_is_busy_while_a_completion_is_made(site: Site, window: Workbench, edit: Edit) -> None:
+    start(site, window, edit, "busy", delay_ms=SLOW_MS)
+    window.wait_for_ghost("value_0")
+    busy = window.page.locator('[id="status.languageStatus"] .codicon-loading')
+    busy.wait_for()
+    window.press("Escape")
+    busy.wait_for(state="hidden")
+
+
 def test_a_word_and_a_line_are_accepted_by_the_editors_own_commands(site: Site, window: Workbench, edit: Edit) -> None:
     file, head = start(site, window, edit, "piecewise", delay_ms=20)
     window.wait_for_ghost("return value_8")

@@ -52,6 +52,18 @@ def test_an_engine_that_is_killed_comes_back(site: Site, window: Workbench, edit
     assert len(window.notifications()) <= 1, "one message, whatever was typed meanwhile"
 
 
+def test_the_engine_is_restarted_when_asked_to(site: Site, window: Workbench) -> None:
+    offered(site, window, site.workspace("workspace"), "before_the_engine.py")
+    before = site.engine.pids
+    window.command("DFlash: Restart Engine")
+    window.wait_for(
+        lambda: str(site.engine.pids), lambda now: now not in ("[]", str(before)), LIMIT_S, "another engine"
+    )
+    window.wait_for_status(READY)
+    offered(site, window, site.workspace("workspace"), "after_the_engine.py")
+    assert len(site.engine.pids) == 1
+
+
 def test_a_server_that_is_killed_is_started_again(site: Site, window: Workbench) -> None:
     offered(site, window, site.workspace("workspace"), "before_the_server.py")
     killed = site.server_pids()

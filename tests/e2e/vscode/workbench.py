@@ -180,7 +180,7 @@ class Workbench:
     def status(self) -> str:
         """What the language status says of DFlash: the words that its hover shows, as they are read aloud."""
         label = self.page.locator('[id="status.languageStatus"] [aria-label]').first.get_attribute("aria-label")
-        return next((said for said in (label or "").split(", next: ") if "DFlash" in said), "")
+        return ", ".join(said for said in (label or "").split(", next: ") if "DFlash" in said)
 
     def wait_for_status(self, wanted: str, limit_s: float = LIMIT_S) -> str:
         return self.wait_for(self.status, lambda text: bool(re.search(wanted, text)), limit_s, f"status {wanted}")
