@@ -78,8 +78,10 @@ export class Status implements Disposable {
   }
 
   setEngine(status: EngineStatus): void {
+    const isAnother = this.said?.state !== status.state;
     this.said = status;
-    this.showSoon();
+    if (isAnother) this.show();
+    else this.showSoon();
   }
 
   setBusy(busy: boolean): void {

@@ -2,6 +2,7 @@
 import { commands, Disposable, EventEmitter, Uri, workspace } from "vscode";
 import { readJson } from "./commandLine";
 import type { Server } from "./server";
+import { readSettings, SECTION } from "./settings";
 import type { Status } from "./status";
 import type { EngineStatus } from "./statusText";
 
@@ -65,10 +66,12 @@ export class StatusPage implements Disposable {
     const { launch, folder } = this.server;
     const { engine } = this.status;
     const counts = await this.server.execute("dflash.counts");
+    // A profile of the user's own is known by its path, not by the name that its engine goes by.
+    const profile = readSettings(workspace.getConfiguration(SECTION)).profile || engine?.profile;
     let health: Health | undefined;
-    if (launch && engine?.profile) {
-      const found = await readJson(launch, folder, ["status"]).catch(() => undefined);
-      health = (found as { engines?: Record<string, Health> } | undefined)?.engines?.[engine.profile];
+    if (launch && profile) {
+      const found = await readJson(launch, folder, ["status", "--profile", profile]).catch(() => undefined);
+      [health] = Object.values((found as { engines?: Record<string, Health> } | undefined)?.engines ?? {});
     }
     return statusPage(this.status.text, engine, health, counts);
   }

@@ -148,9 +148,10 @@ def test_the_status_page_tells_of_the_engine_and_of_what_was_accepted(
     offered(site, window, edit, "counted.py")
     window.press("Tab")
     window.pause(300)
-    rows = window.engine_page().locator("tr", has_text="python").inner_text()
-    language, shown, accepted = rows.split()[:3]
+    page = window.engine_page()
+    language, shown, accepted = page.locator("tr", has_text="python").inner_text().split()[:3]
     assert language == "python" and int(shown) >= 1 and int(accepted) >= 1
+    assert f"process {site.engine.pids[0]}" in page.locator("tr", has_text="process").inner_text()
     keep_picture(window.page, "status-page")
 
 

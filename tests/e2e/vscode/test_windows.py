@@ -25,6 +25,14 @@ def offered(site: Site, window: Workbench, folder: Path, name: str) -> None:
     window.wait_for_ghost("answer")
 
 
+def another_engine(site: Site, window: Workbench, before: list[int]) -> None:
+    """Wait until another engine than before is ready."""
+    window.wait_for(
+        lambda: str(site.engine.pids), lambda now: now not in ("[]", str(before)), LIMIT_S, "another engine"
+    )
+    window.wait_for_status(READY)
+
+
 def test_two_windows_share_one_engine(site: Site, window: Workbench, new_window: NewWindow) -> None:
     folder = site.workspace("second")
     (folder / "start.py").write_text("", encoding="utf-8")
@@ -45,7 +53,7 @@ def test_an_engine_that_is_killed_comes_back(site: Site, window: Workbench, edit
     window.press("Enter")
     window.wait_for_ghost("part_1")
     site.engine.kill()
-    window.wait_for_status(READY)
+    another_engine(site, window, [killed])
     offered(site, window, site.workspace("workspace"), "after_the_kill.py")
     (pid,) = site.engine.pids
     assert pid != killed

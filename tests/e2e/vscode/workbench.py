@@ -189,11 +189,11 @@ class Workbench:
     def status_hover(self) -> Iterator[str]:
         """What the hover of the language status shows of DFlash, the link among it; it is on the screen meanwhile."""
         self.page.locator('[id="status.languageStatus"]').hover()
-        shown = self.page.locator(".hover-language-status .element", has_text="DFlash").first
-        shown.wait_for()
-        yield " - ".join(shown.inner_text().splitlines())
+        shown = self.page.locator(".hover-language-status .element", has_text="DFlash")
+        shown.first.wait_for()
+        yield " - ".join("\n".join(shown.all_inner_texts()).splitlines())
         self.page.mouse.move(300, 300, steps=5)
-        shown.wait_for(state="hidden")
+        shown.first.wait_for(state="hidden")
 
     def engine_page(self) -> FrameLocator:
         """The engine's status page, opened in front."""
