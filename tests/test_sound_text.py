@@ -10,13 +10,14 @@ from server.completion.result import CompletionResult
 from server.completion.service import CompletionService
 from server.completion.sound_text import WOULD_NOT_PARSE, Ending, may_be_kept, sound_text
 from server.completion.soundness import errors_around, parses_worse
+from server.completion.surroundings import surroundings
 from server.context.file_errors import Snapshot
 from server.context.grammars import parse_lines, parser_for
 from server.context.languages import language_for
 from server.documents.document import Document, Place
 from server.documents.lines import split_lines
 from server.documents.positions import Position
-from server.profiles import Profile
+from server.profiles import Profile, load_profile
 
 ENTRIES: list[dict[str, object]] = [
     {"after": "x = ", "text": 'foo(a, [1, "b', "chunks": ["foo(a,", ' [1, "b']},
@@ -158,6 +159,32 @@ def test_the_whole_file_is_judged_and_not_what_stands_near() -> None:
     assert whole is not None and whole.errors_with("") == 0
     assert whole.errors_with("if (c) {\n") == 1
     assert Snapshot(lines * 6, Place(1001, 4), syntax).errors is None, "a long file is not parsed for a key"
+
+
+@pytest.mark.parametrize(
+    ("language", "begin", "end", "inner"),
+    [
+        ("html", "<html>\n<script>\n", "</script>\n</html>\n", "javascript"),
+        ("markdown", "# A\n\n```js\n", "```\n\nB\n", "javascript"),
+    ],
+)
+async def test_a_region_of_another_language_is_judged_whole(language: str, begin: str, end: str, inner: str) -> None:
+    """As a file is: judged by what stands near, 13 of 539 random texts left the region with more errors."""
+    above = "function g() {\n" + "  a(b);\n" * 1500
+    text = begin + above + "  \n" + "  a(b);\n" * 1500 + "}\n" + end
+    document = Document("untitled:a", text, language=language)
+    place = Place((begin + above).count("\n"), 2)
+    service = CompletionService(load_profile("embedded"))
+    try:
+        service.opened(document, "a")
+        at = surroundings(document, place, "a", 2000).cursor
+        snapshot = service.context.snapshot(document, place, at.language)
+        assert at.language.name == inner and snapshot is not None
+        file = snapshot.errors
+        assert file is not None and file.errors_with("") == 0 and file.errors_with("if (c) {\n") == 1
+        assert "".join(snapshot.lines).startswith("function g()") and "".join(snapshot.lines).endswith("}\n")
+    finally:
+        await service.aclose()
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])

@@ -117,9 +117,17 @@ class ContextAssembler:
         return "" if several_lines else kind
 
     def snapshot(self, document: Document, place: Place, language: Language) -> Snapshot | None:
-        """An open document as it now is; None where the place is in a region of another language than its own."""
+        """An open document as it now is, or the whole region that the place is in.
+
+        language: at the place. None where it has no grammar.
+        """
         entry = self.documents.get(document)
-        if entry is None or entry.tree is None or entry.language != language or language.syntax is None:
+        if entry is None or language.syntax is None:
+            return None
+        region = injection_at(document.lines, place.line, place.column, entry.language)
+        if region is not None and region.language == language:
+            return Snapshot(*region.lines_of(document.lines, place), language.syntax)
+        if entry.tree is None or entry.language != language:
             return None
         tree = entry.tree.tree
         return Snapshot(list(document.lines), place, language.syntax, None if tree is None else tree.copy())

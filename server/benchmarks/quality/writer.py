@@ -90,7 +90,7 @@ class Writer:
             finish = "eos" if written.ended else "length"
             cut.finish(ran_out=not written.ended)
         written.kept = cut.kept()
-        # A page's scripts and what has no grammar are judged by what stands near, as they are served.
+        # What has no grammar is judged by what stands near, as it is served; so is a page's script here.
         syntax = source.language.syntax
         file = errors_around(site.cursor)
         if syntax is not None and site.cursor.language is source.language:
