@@ -171,7 +171,8 @@ def test_the_whole_file_is_judged_and_not_what_stands_near() -> None:
 async def test_a_region_of_another_language_is_judged_whole(language: str, begin: str, end: str, inner: str) -> None:
     """As a file is: judged by what stands near, 13 of 539 random texts left the region with more errors."""
     above = "function g() {\n" + "  a(b);\n" * 1500
-    text = begin + above + "  \n" + "  a(b);\n" * 1500 + "}\n" + end
+    code = above + "  \n" + "  a(b);\n" * 1500 + "}\n"
+    text = begin + code + end
     document = Document("untitled:a", text, language=language)
     place = Place((begin + above).count("\n"), 2)
     service = CompletionService(load_profile("embedded"))
@@ -182,7 +183,7 @@ async def test_a_region_of_another_language_is_judged_whole(language: str, begin
         assert at.language.name == inner and snapshot is not None
         file = snapshot.errors
         assert file is not None and file.errors_with("") == 0 and file.errors_with("if (c) {\n") == 1
-        assert "".join(snapshot.lines).strip() == f"{above}  \n{'  a(b);\n' * 1500}}}"
+        assert "".join(snapshot.lines).strip() == code.strip()
     finally:
         await service.aclose()
 
