@@ -1,7 +1,7 @@
 """The one place that decides whether a file, or a piece of one, may enter a prompt, and says why not.
 
 Files: excluded by the user, secret by name, ignored (`.gitignore`, `.ignore`, `.dflashignore`), outside the
-workspace, too large, binary, generated, minified. Pieces: a line with a secret in it never leaves its file.
+workspace, too large, binary, generated, minified. Pieces: a text with a secret in it never leaves its file.
 """
 
 from __future__ import annotations
@@ -57,12 +57,14 @@ _GENERATED = re.compile(
 # A secret inside a text, by the forms that services give their keys, and by what the name before it says.
 _SECRET_TEXT = re.compile(
     r"""
-      -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----
+      -----BEGIN\ [A-Z ]*PRIVATE\ KEY(?:\ BLOCK)?-----
+    | \bAGE-SECRET-KEY-1[0-9A-Z]{30,}
     | \b(?:AKIA|ASIA|AGPA|AROA)[0-9A-Z]{16}\b                     # AWS
     | \bgh[pousr]_[A-Za-z0-9]{30,} | \bgithub_pat_[A-Za-z0-9_]{30,}
     | \bglpat-[A-Za-z0-9_-]{18,}
-    | \bxox[abeoprs]-[A-Za-z0-9-]{10,}                           # Slack
-    | \bsk-(?:ant-|proj-|live-)?[A-Za-z0-9_-]{20,} | \b[rs]k_live_[A-Za-z0-9]{16,}
+    | \b(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,} | hooks\.slack\.com/services/T\w+/B\w+/\w{16,}
+    | \b(?:dckr_pat_|dop_v1_|shp(?:at|ca|pa|ss)_|gsk_|whsec_)[A-Za-z0-9_-]{20,} | \bhvs\.[A-Za-z0-9_-]{20,}
+    | \bsk-(?:ant-|proj-|live-)?[A-Za-z0-9_-]{20,} | \b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}
     | \bAIza[0-9A-Za-z_-]{30,} | \bya29\.[0-9A-Za-z_-]{20,}        # Google
     | \bhf_[A-Za-z0-9]{30,} | \bnpm_[A-Za-z0-9]{30,} | \bpypi-[A-Za-z0-9_-]{30,}
     | \bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}                 # SendGrid
@@ -75,7 +77,7 @@ _SECRET_TEXT = re.compile(
 _SECRET_VALUE = re.compile(
     r"""(?ix)
     (?P<name>passw(?:or)?d|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|auth[_-]?token|access[_-]?token
-       |refresh[_-]?token|client[_-]?secret|encryption[_-]?key|signing[_-]?key|token|credential)s?
+       |account[_-]?key|(?<=_)pass(?![a-z_])|pwd|refresh[_-]?token|client[_-]?secret|encryption[_-]?key|signing[_-]?key|token|credential)s?
     [\w.-]{0,40}["']?\]?\s{0,40}(?::\s{0,40}\w{1,40}\s{0,40})?(?:=>|:=|[:=])\s{0,40}
     (?:(?P<quote>["'`])(?P<quoted>[^"'`\n]{4,100})(?P=quote) | (?P<bare>[^\s"'`,;]{8,}))
     """
@@ -93,8 +95,9 @@ _TEMPLATE = re.compile(r"\s|\$\{|\$\(|\{\{|%\(|<[\w -]+>|\{\w*\}|^[\w.]+\(.*\)$|
 # Without one of these (in lower case) a text need not be searched: there is a great deal of text.
 _HINTS = tuple(
     """
-    -----begin akia asia agpa aroa ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox sk- k_live_ aiza ya29. hf_ npm_
-    pypi- sg. eyj :// authorization passw passphrase secret key token credential
+    -----begin akia asia agpa aroa ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox xapp- sk- k_live_ k_test_ aiza ya29.
+    hf_ npm_ pypi- sg. eyj dckr_pat_ dop_v1_ shpat_ shpca_ shppa_ shpss_ gsk_ whsec_ hvs. hooks.slack :// authorization
+    _pass pwd passw passphrase secret key token credential
     """.split()  # noqa: SIM905 - as above
 )
 _LETTER, _SIGN = re.compile(r"[A-Za-z]"), re.compile(r"[^\w\s.:/-]")
@@ -250,7 +253,7 @@ def text_verdict(text: str) -> Verdict:
         return Verdict(False, "minified file")
     if _GENERATED.search(text, 0, HEAD):
         return Verdict(False, "generated file")
-    if "PRIVATE KEY-----" in text and _SECRET_TEXT.search(text):
+    if "PRIVATE KEY" in text and _SECRET_TEXT.search(text):
         return Verdict(False, "holds a private key")
     return ALLOWED
 
@@ -264,6 +267,8 @@ def holds_secret(text: str) -> bool:
         return True
     for found in _SECRET_VALUE.finditer(text):
         quoted, is_password = found["quoted"], found["name"].lower().startswith("pass")
+        if found["name"].lower() == "pwd" and (quoted or found["bare"])[0] in "/~.$":
+            continue  # a folder
         if quoted is None:
             secret = _is_random(found["bare"]) or (is_password and _has_signs(found["bare"]))
         elif is_password:
@@ -274,13 +279,6 @@ def holds_secret(text: str) -> bool:
         if secret:
             return True
     return False
-
-
-def without_secrets(text: str) -> str:
-    """The text without its lines that hold secrets."""
-    if not holds_secret(text):
-        return text
-    return "\n".join(line for line in text.split("\n") if not holds_secret(line))
 
 
 def _is_random(value: str) -> bool:
