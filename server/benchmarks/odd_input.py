@@ -70,12 +70,16 @@ class OddCase:
 
 @dataclass
 class OddReport:
-    """What came of one language's cases. worst: of each stage, (milliseconds of processor time, case)."""
+    """What came of one language's cases. worst: of each stage, (milliseconds of processor time, case).
+
+    untold: cases whose file no grammar read in the time of a request, so that rules alone decided.
+    """
 
     cases: int = 0
     worst: dict[str, tuple[float, str]] = field(default_factory=dict)
     over_budget: list[str] = field(default_factory=list)
     unsound: list[str] = field(default_factory=list)
+    untold: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -83,6 +87,7 @@ class OddReport:
             "worst_ms": {stage: [round(ms, 1), case] for stage, (ms, case) in sorted(self.worst.items())},
             "over_budget": self.over_budget,
             "unsound": self.unsound,
+            "untold": self.untold,
         }
 
 
@@ -161,7 +166,9 @@ async def _run(service: CompletionService, language: Language, case: OddCase, re
         with stage("fit"):
             insertion = fit(text, site, lambda: file)
         document.apply([Change(insertion.text, insertion.range)])
-        if _parses_worse(language, before, document.text):
+        if file is None or file.errors_with("") is None:
+            report.untold += 1
+        elif _parses_worse(language, before, document.text):
             report.unsound.append(case.name)
     with stage("secrets"):
         holds_secret(before)
