@@ -478,7 +478,7 @@ def test_what_stands_above_a_cursor_is_read_alike_whatever_was_read_before(known
     python, row = language_for("python"), SYNTAX_ROWS["python"]
     assert python.syntax is not None
     known_texts = syntax_scanner.KnownTexts(), syntax_scanner.KnownTexts()
-    known_texts[0].scanner(python.syntax, row, known)
-    found = [texts.scanner(python.syntax, row, STRING).advance("    ") for texts in known_texts]
+    known_texts[0].read(python.syntax, row, known, "")
+    found = [texts.read(python.syntax, row, STRING, "    ")[1] for texts in known_texts]
     assert found[0] == found[1]
     assert found[0].first == "t" and found[0].complete

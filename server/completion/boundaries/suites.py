@@ -44,8 +44,7 @@ class SuiteRules:
         self._cursor = cursor
         self._row = row
         assert cursor.language.syntax is not None
-        self._scanner = _KNOWN.scanner(cursor.language.syntax, row, cursor.above)
-        self._state = self._scanner.advance(cursor.line_before)
+        self._scanner, self._state = _KNOWN.read(cursor.language.syntax, row, cursor.above, cursor.line_before)
         # Brackets that are open at the cursor were opened in its logical line, mostly the line itself.
         self._brackets = BracketScanner(cursor.language)
         far = self._state.depth or self._state.in_string

@@ -28,7 +28,7 @@ LIMIT_LATER = 0.5  # of that once the text grows, when somebody waits for each p
 NODES_PER_LOOK = 16  # nodes met between two looks at the clock; deep in a tree each takes a while
 MOST_COMMENTS = 32  # that are read to find the statement below them
 MOST_KNOWN = 8  # texts above a cursor
-GROWN = 1000  # characters; so much more than a known text is worth knowing
+GROWN = 300  # characters; so much more than a known text is worth knowing
 OPENERS, CLOSERS = frozenset("([{"), frozenset(")]}")
 
 
@@ -204,15 +204,16 @@ class KnownTexts:
         self._known: list[tuple[SyntaxRow, str, SyntaxScanner]] = []  # the latest last
         self._keeping = threading.Lock()
 
-    def scanner(self, syntax: Syntax, row: SyntaxRow, above: str) -> SyntaxScanner:
-        """A scanner that has read `above`, which ends a line. Raises ParseLimit."""
+    def read(self, syntax: Syntax, row: SyntaxRow, above: str, line: str) -> tuple[SyntaxScanner, LogicalLine]:
+        """A scanner that has read `above`, which ends a line, and the line behind it, and its state. Raises ParseLimit."""
         with self._keeping:
             of_row = [(text, scanner) for each, text, scanner in self._known if each is row and above.startswith(text)]
             text, scanner = max(of_row, key=lambda each: len(each[0]), default=("", None))
             found = SyntaxScanner(syntax, row) if scanner is None else copy(scanner)
-        if len(above) > len(text):
-            found.advance(above[len(text) :])
-        if scanner is None or len(above) - len(text) > GROWN:
+        fresh = above[len(text) :]
+        if scanner is None or len(fresh) > GROWN:
+            found.advance(fresh)
+            fresh = ""
             with self._keeping:
                 self._known = [*self._known, (row, above, copy(found))][-MOST_KNOWN:]
-        return found
+        return found, found.advance(fresh + line)
