@@ -56,11 +56,12 @@ class Vicinity:
         # Right behind an error nobody knows where the parser stands.
         if tree.root_node.is_error or any(each.has_error for each in above[-SOUND:]):
             return None
+        # How much is skipped at an error below can depend on what stands here.
+        if any(each.has_error for each in nodes[last + 1 :]):
+            return None
         near = cls(syntax, before[begin:], after[: end - place], None)
         near._tree = parse(parser_for(syntax), near._before + near._after, limit_s)
         near._behind = [_thing(each, end) for each in below[:BEHIND]]
-        if near._tree.root_node.has_error and any(each.has_error for each in nodes[last + 1 :]):
-            return None  # what is mended here may have hidden errors there
         things = _things(near._tree)
         begins_so = not first or (bool(things) and _thing(things[0], -begin) == _thing(nodes[first], 0))
         return near if begins_so and near._ends_as_the_file(near._tree) else None

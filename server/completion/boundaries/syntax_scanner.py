@@ -205,7 +205,7 @@ class KnownTexts:
         self._keeping = threading.Lock()
 
     def read(self, syntax: Syntax, row: SyntaxRow, above: str, line: str) -> tuple[SyntaxScanner, LogicalLine]:
-        """A scanner that has read `above`, which ends a line, and the line behind it, and its state. Raises ParseLimit."""
+        """A scanner that has read `above`, which ends a line, and the line, and its state. Raises ParseLimit."""
         with self._keeping:
             of_row = [(text, scanner) for each, text, scanner in self._known if each is row and above.startswith(text)]
             text, scanner = max(of_row, key=lambda each: len(each[0]), default=("", None))
