@@ -27,6 +27,7 @@ PARSE_LIMIT_S = 0.1  # a grammar that hangs must not hang the editor
 LIMIT_LATER = 0.5  # of that once the text grows, when somebody waits for each piece
 NODES_PER_LOOK = 16  # nodes met between two looks at the clock; deep in a tree each takes a while
 MOST_COMMENTS = 32  # that are read to find the statement below them
+LAST_THINGS = 3
 MOST_KNOWN = 8  # texts above a cursor
 GROWN = 300  # characters; so much more than a known text is worth knowing
 OPENERS, CLOSERS = frozenset("([{"), frozenset(")]}")
@@ -94,6 +95,21 @@ class SyntaxScanner:
         self._state = self._read()
         self._limit_s = PARSE_LIMIT_S * LIMIT_LATER
         return self._state
+
+    def shortened(self) -> SyntaxScanner:
+        """One in the same state that has read no more than the last things of the text's top level, where that will do.
+
+        A parser looks at each of them anew whenever text is added.
+        """
+        things = [] if self._tree is None else [each for each in self._tree.root_node.children if not each.is_extra]
+        if len(things) <= LAST_THINGS or any(each.has_error for each in things[-LAST_THINGS - 1 :]):
+            return self
+        begin = things[-LAST_THINGS]
+        if begin.start_point.column or self._line_start < begin.start_byte:
+            return self
+        short = SyntaxScanner(self._syntax, self._row)
+        short.advance(self._data[begin.start_byte :].decode("utf-8", "replace"))
+        return short if short._state == self._state else self
 
     def _parse(self, fresh: bytes) -> None:
         old_size, old_end = len(self._data), self._end
@@ -213,7 +229,7 @@ class KnownTexts:
         fresh = above[len(text) :]
         if scanner is None or len(fresh) > GROWN:
             found.advance(fresh)
-            fresh = ""
+            found, fresh = found.shortened(), ""
             with self._keeping:
                 self._known = [*self._known, (row, above, copy(found))][-MOST_KNOWN:]
         return found, found.advance(fresh + line)
