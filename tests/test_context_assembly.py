@@ -243,6 +243,15 @@ async def test_prompts_are_the_same_byte_for_byte_when_nothing_changes() -> None
     await window.service.aclose()
 
 
+async def test_secrets_of_the_document_itself_are_masked_above_and_below_the_cursor() -> None:
+    text = f"import os\ntoken = 'ab12CD34ef56'\nx = \n{filler(3)}AWS = 'AKIAABCDEFGHIJKLMNOP'\n"
+    for profile in (PROFILE, EMBEDDED):
+        window = Window(profile=profile)
+        seen = shown(await window.prompt(await window.open("untitled:a", text, "a.py"), 2))
+        assert "x = " in seen and "token = 'xxxxxxxxxxxx'" in seen and f"AWS = '{'x' * 20}'" in seen
+        await window.service.aclose()
+
+
 ODD = {
     "two megabytes": "".join(f"def f{n}(a):\n    return a + {n}\n\n\n" for n in range(50_000)),
     "one long line": "x = [" + "1, " * 170_000,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server.context.privacy import Privacy, Verdict, holds_secret, text_verdict
+from server.context.privacy import Privacy, Verdict, holds_secret, masked, text_verdict
 
 CODE = "def f():\n    return 1\n"
 
@@ -246,6 +246,30 @@ def test_code_that_only_speaks_of_secrets_is_kept(line: str) -> None:
 def test_a_line_of_nothing_but_hints_is_read_in_no_time() -> None:
     """Ended by the suite's own limit where a pattern tries every beginning with every end."""
     assert not holds_secret("token" * 200_000)
+
+
+KEY = "MIIEow/abc+def\n  0123==\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("a = 1\ntoken = 'ab12CD34ef56'\nb = 2", "a = 1\ntoken = 'xxxxxxxxxxxx'\nb = 2"),
+        ("secret:\n  'ab12CD34ef56'\n", "secret:\n  'xxxxxxxxxxxx'\n"),
+        ("x = f(ghp_abcdefghijklmnopqrstuvwxyz0123456789", f"x = f({'x' * 40}"),
+        (
+            f"k = ?-----BEGIN RSA PRIVATE KEY-----\n{KEY}-----END RSA PRIVATE KEY-----?\ny",
+            "k = ?xxxxxxxxxx xxx xxxxxxx xxxxxxxx\nxxxxxxxxxxxxxx\n  xxxxxx\n-----END RSA PRIVATE KEY-----?\ny",
+        ),
+        # A window may begin, and end, inside a key.
+        (f"{KEY}-----END RSA PRIVATE KEY-----\n", "xxxxxxxxxxxxxx\n  xxxxxx\n-----END RSA PRIVATE KEY-----\n"),
+        (f"-----BEGIN PRIVATE KEY-----\n{KEY}", "xxxxxxxxxx xxxxxxx xxxxxxxx\nxxxxxxxxxxxxxx\n  xxxxxx\n"),
+        ("secret = read(name)\ntokens = [a, b]\n", "secret = read(name)\ntokens = [a, b]\n"),
+    ],
+)
+def test_secrets_are_masked_where_they_stand(text: str, seen: str) -> None:
+    text, seen = text.replace("?", "`"), seen.replace("?", "`")
+    assert masked(text) == seen
 
 
 def test_a_link_is_what_it_points_to(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakKeyDictionary
@@ -21,7 +21,7 @@ from server.context.grammars import ParseLimit, parse_lines, parser_for
 from server.context.injections import injection_at
 from server.context.languages import Language
 from server.context.open_documents import OpenDocument, OpenDocuments
-from server.context.privacy import holds_secret, text_verdict
+from server.context.privacy import holds_secret, masked, text_verdict
 from server.context.prompt import Around, Prompt, PromptBuilder, TextBefore
 from server.context.related import fit_to_show, names_near, near_text
 from server.context.suffix import keeps
@@ -142,6 +142,7 @@ class ContextAssembler:
         """The prompt at a place of an open document; before, after: the text around the place as it was."""
         entry = self.documents.get(document)
         assert entry is not None, "the document was not opened"
+        before, after = replace(before, text=masked(before.text)), masked(after)
         if not self._builder.shows_context:
             return self._builder.build(before, entry.path, entry.language)
         entry.touch(place.line)

@@ -1,14 +1,15 @@
 """The one place that decides whether a file, or a piece of one, may enter a prompt, and says why not.
 
 Files: excluded by the user, secret by name, ignored (`.gitignore`, `.ignore`, `.dflashignore`), outside the
-workspace, too large, binary, generated, minified. Pieces: a text with a secret in it never leaves its file.
+workspace, too large, binary, generated, minified. Pieces: a text with a secret in it never leaves its file, and where
+that file is completed itself its secrets are masked.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -100,6 +101,13 @@ _HINTS = tuple(
     _pass pwd passw passphrase secret key token credential
     """.split()  # noqa: SIM905 - as above
 )
+# A private key, of which the window may show the beginning or the end alone.
+_KEY_BLOCK = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----(?P<key>.*?)(?:-----END|\Z)"
+    r"|\A(?P<rest>(?:[^-\n]*\n)*?)[^-\n]*-----END [A-Z ]*PRIVATE KEY",
+    re.DOTALL,
+)
+_SHOWN = re.compile(r"[^\s\\\"']")
 _LETTER, _SIGN = re.compile(r"[A-Za-z]"), re.compile(r"[^\w\s.:/-]")
 _CHARACTER_CLASSES = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"), re.compile(r"[^A-Za-z0-9]"))
 
@@ -260,11 +268,50 @@ def text_verdict(text: str) -> Verdict:
 
 def holds_secret(text: str) -> bool:
     """Whether a key, token or password stands in the text. Rather one too many found than one too few."""
+    return next(_secrets(text), None) is not None
+
+
+def masked(text: str) -> str:
+    """The text with `x` for each character of a secret, so that all else of it keeps its place."""
+    # A key changes the last line; what stands above is mostly that of the request before.
+    begin = text.rfind("\n") + 1
+    found = set(_secrets_of_text(text[:begin]))
+    before = text.rfind("\n", 0, max(0, begin - 1)) + 1
+    found.update((before + start, before + end) for start, end in _secrets_of_lines(text[before:]))
+    if "PRIVATE KEY" in text:
+        found.update(each.span(each.lastgroup or 0) for each in _KEY_BLOCK.finditer(text))
+    for start, end in found:
+        text = text[:start] + _SHOWN.sub("x", text[start:end]) + text[end:]
+    return text
+
+
+@lru_cache(maxsize=64)
+def _secrets_of_text(text: str) -> frozenset[tuple[int, int]]:
+    found, before, begin = set(), "", 0
+    for line in text.splitlines(keepends=True) if _may_hold_secret(text) else ():
+        # A name on the line before may tell what a value is.
+        for start, end in _secrets_of_lines(before + line):
+            found.add((begin - len(before) + start, begin - len(before) + end))
+        before, begin = line, begin + len(line)
+    return frozenset(found)
+
+
+@lru_cache(maxsize=4096)
+def _secrets_of_lines(text: str) -> tuple[tuple[int, int], ...]:
+    return tuple(_secrets(text))
+
+
+def _may_hold_secret(text: str) -> bool:
     lower = text.lower()
-    if not any(hint in lower for hint in _HINTS):
-        return False
-    if _SECRET_TEXT.search(text):
-        return True
+    return any(hint in lower for hint in _HINTS)
+
+
+def _secrets(text: str) -> Iterator[tuple[int, int]]:
+    """Where keys, tokens and passwords stand."""
+    if not _may_hold_secret(text):
+        return
+    for found in _SECRET_TEXT.finditer(text):
+        yield found.span()
     for found in _SECRET_VALUE.finditer(text):
         quoted, is_password = found["quoted"], found["name"].lower().startswith("pass")
         if found["name"].lower() == "pwd" and (quoted or found["bare"])[0] in "/~.$":
@@ -277,8 +324,7 @@ def holds_secret(text: str) -> bool:
         else:
             secret = len(quoted) >= SHORT_WORD and (not _NO_SECRET.search(quoted) or _is_drawn(quoted))
         if secret:
-            return True
-    return False
+            yield found.span("bare" if quoted is None else "quoted")
 
 
 def _is_random(value: str) -> bool:
