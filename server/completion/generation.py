@@ -37,7 +37,7 @@ from server.engine.protocol import (
 SUMMARY_S = 2.0  # how long the engine may take to end a generation that was cancelled
 # A generation that nobody waits for goes on so long, since the next key may agree with it. It must end within 20 ms
 # and a round; the rest of them is for the way to the engine.
-GRACE_S = 0.012
+GRACE_S = 0.008
 
 ANSWER_TURNS = 3  # of the event loop: the waiting request wakes, its handler ends, its answer is written
 
