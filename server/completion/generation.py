@@ -183,9 +183,12 @@ class Generation:
         return cut
 
     def _count_errors(self) -> None:
-        """Where what is near the spot does not tell: broken code takes a parser long."""
+        """Where what is near the spot does not tell: broken code takes a parser long.
+
+        A long file that has no tree yet is being parsed in another thread, and may have one by the time of the answer.
+        """
         file = self.file()
-        if file is not None and not file.is_ready:
+        if file is not None and not file.is_ready and not file.is_long_unread:
             file.errors_with("")
 
     def _make_cut(self) -> Cut:

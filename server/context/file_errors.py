@@ -56,6 +56,11 @@ class FileErrors:
         """Whether `is_surely_sound` can tell anything."""
         return self._vicinity is not None
 
+    @property
+    def is_long_unread(self) -> bool:
+        """Whether all of it would have to be parsed, and is long."""
+        return self._tree is None and len(self._before) + len(self._after) > SMALL
+
     def is_surely_sound(self, text: str, replaced: int = 0) -> bool:
         """Whether the file surely has no more errors with the text than without; False where that takes time to tell.
 
