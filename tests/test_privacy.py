@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -270,6 +271,14 @@ KEY = "MIIEow/abc+def\n  0123==\n"
 def test_secrets_are_masked_where_they_stand(text: str, seen: str) -> None:
     text, seen = text.replace("?", "`"), seen.replace("?", "`")
     assert masked(text) == seen
+
+
+def test_what_is_added_to_a_text_is_masked_as_in_the_whole() -> None:
+    lines = ["a = 1\n", "secret:\n", "  'ab12CD34ef56'\n", "b = 2\n", "token = 'ab12CD34ef56'\n", "c = 3\n"]
+    for first in range(len(lines)):
+        grown = [masked("".join(lines[first : last + 1])) for last in range(first, len(lines))]
+        assert all(longer.startswith(shorter) for shorter, longer in pairwise(grown))
+        assert grown[-1].count("x" * 12) == (first < 2) + (first < 5)
 
 
 def test_a_link_is_what_it_points_to(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ LARGEST_FILE = 1_000_000  # bytes of a file that may lend text to a prompt
 LONGEST_MEAN_LINE = 250  # characters; what has longer lines was not written by hand
 HEAD = 1_000  # characters in which a file says that it was generated
 MOST_IGNORE_LINES = 5_000
+MOST_SEARCHED = 16  # texts around cursors whose secrets are remembered
 SHORT_WORD = 6  # characters; shorter quoted words are hardly secrets
 
 # Names (in lower case) of files that hold secrets, whatever their folder.
@@ -110,6 +111,9 @@ _KEY_BLOCK = re.compile(
 _SHOWN = re.compile(r"[^\s\\\"']")
 _LETTER, _SIGN = re.compile(r"[A-Za-z]"), re.compile(r"[^\w\s.:/-]")
 _CHARACTER_CLASSES = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"), re.compile(r"[^A-Za-z0-9]"))
+
+
+_searched: tuple[tuple[str, frozenset[tuple[int, int]]], ...] = ()  # texts, the latest last, with their secrets
 
 
 @dataclass(frozen=True)
@@ -285,15 +289,25 @@ def masked(text: str) -> str:
     return text
 
 
-@lru_cache(maxsize=64)
 def _secrets_of_text(text: str) -> frozenset[tuple[int, int]]:
-    found, before, begin = set(), "", 0
-    for line in text.splitlines(keepends=True) if _may_hold_secret(text) else ():
+    """Where the secrets are in a text of whole lines: only what it has more than a text before is searched."""
+    global _searched
+    known, found = max(
+        (each for each in _searched if text.startswith(each[0])),
+        key=lambda each: len(each[0]),
+        default=("", frozenset()),
+    )
+    if len(known) == len(text):
+        return found
+    new, begin = set(found), len(known)
+    before = known[known.rfind("\n", 0, -1) + 1 :]
+    for line in text[begin:].splitlines(keepends=True) if _may_hold_secret(before + text[begin:]) else ():
         # A name on the line before may tell what a value is.
         for start, end in _secrets_of_lines(before + line):
-            found.add((begin - len(before) + start, begin - len(before) + end))
+            new.add((begin - len(before) + start, begin - len(before) + end))
         before, begin = line, begin + len(line)
-    return frozenset(found)
+    _searched = (*_searched[1 - MOST_SEARCHED :], (text, frozenset(new)))
+    return frozenset(new)
 
 
 @lru_cache(maxsize=4096)
