@@ -47,9 +47,13 @@ class FileErrors:
 
     def get_ready(self) -> None:
         """Read what `is_surely_sound` needs, where a tree is at hand; takes a millisecond or two."""
-        if self._tree is not None and len(self._before) + len(self._after) > SMALL:
+        if self._tree is not None and self._is_long:
             with contextlib.suppress(ParseLimit):
                 self._vicinity = Vicinity.of(self._syntax, self._before, self._after, self._tree, PARSE_LIMIT_S)
+
+    @property
+    def _is_long(self) -> bool:
+        return len(self._before) + len(self._after) > SMALL
 
     @property
     def is_ready(self) -> bool:
@@ -59,7 +63,7 @@ class FileErrors:
     @property
     def is_long_unread(self) -> bool:
         """Whether all of it would have to be parsed, and is long."""
-        return self._tree is None and len(self._before) + len(self._after) > SMALL
+        return self._tree is None and self._is_long
 
     def is_surely_sound(self, text: str, replaced: int = 0) -> bool:
         """Whether the file surely has no more errors with the text than without; False where that takes time to tell.

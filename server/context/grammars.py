@@ -18,7 +18,7 @@ from server.context.syntax import Syntax
 
 if TYPE_CHECKING:
     from tree_sitter import Language as Grammar
-    from tree_sitter import Parser, Tree
+    from tree_sitter import Node, Parser, Tree
 
 READ_SIZE = 4096  # bytes handed to the parser at once
 LONGEST_STEP_S = 0.05  # of processor time; in written text none takes a tenth of it
@@ -202,6 +202,11 @@ def _parse(
     if late:
         raise ParseLimit  # the text was cut off under way
     return tree
+
+
+def top_level(tree: Tree) -> list[Node]:
+    """The things of a text's top level. What may stand everywhere, as comments do, tells not where the parser is."""
+    return [each for each in tree.root_node.children if not each.is_extra]
 
 
 def note_edit(tree: Tree, before: bytes, old: bytes, new: bytes) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from server.context.grammars import note_edit, parse, parse_watched, parser_for
+from server.context.grammars import note_edit, parse, parse_watched, parser_for, top_level
 from server.context.syntax import Syntax
 
 if TYPE_CHECKING:
@@ -28,12 +28,15 @@ Thing = tuple[str, int, int]  # a node of the top level: its type, and the bytes
 class Vicinity:
     """The bytes around a place of a file, which begin and end with things of its top level. Any thread may ask."""
 
-    def __init__(self, syntax: Syntax, before: bytes, after: bytes, tree: Tree | None) -> None:
-        """before, after: what stands near the place. tree: of that alone; to be made where it is None."""
+    def __init__(self, syntax: Syntax, before: bytes, after: bytes, tree: Tree, behind: list[Thing]) -> None:
+        """before, after: what stands near the place. tree: of that alone.
+
+        behind: the last things, by their places from the end; none where the file ends there.
+        """
         self._syntax = syntax
         self._before, self._after = before, after
         self._tree = tree
-        self._behind: list[Thing] = []  # the last things, by their places from the end; none where the file ends there
+        self._behind = behind
 
     @classmethod
     def of(cls, syntax: Syntax, before: bytes, after: bytes, tree: Tree, limit_s: float) -> Vicinity | None:
@@ -42,7 +45,7 @@ class Vicinity:
         tree: of the file, edited up to now; what was typed near the place may be missing in it. None where the
         vicinity is no smaller than the file, or is not read alone as in the file. Raises ParseLimit.
         """
-        place, nodes = len(before), _things(tree)
+        place, nodes = len(before), top_level(tree)
         starts = [each.start_byte for each in nodes]
         # Where they stand is known of those that no edit has touched.
         changed = [number for number, each in enumerate(nodes) if each.has_changes]
@@ -52,19 +55,19 @@ class Vicinity:
         begin, end = starts[first] if first else 0, place + len(after) if ends_with_file else nodes[last].end_byte
         if end - begin > min(LARGEST, (place + len(after)) // 2) or before[begin - 1 : begin] not in (b"", b"\n"):
             return None
-        above, below = nodes[: first + 1 if first else 0], [] if ends_with_file else nodes[last - BEHIND + 1 :]
+        above, below = nodes[: first + 1 if first else 0], [] if ends_with_file else nodes[last - BEHIND + 1 : last + 1]
         # Right behind an error nobody knows where the parser stands.
         if tree.root_node.is_error or any(each.has_error for each in above[-SOUND:]):
             return None
         # How much is skipped at an error below can depend on what stands here.
         if any(each.has_error for each in nodes[last + 1 :]):
             return None
-        near = cls(syntax, before[begin:], after[: end - place], None)
-        near._tree = parse(parser_for(syntax), near._before + near._after, limit_s)
-        near._behind = [_thing(each, end) for each in below[:BEHIND]]
-        things = _things(near._tree)
+        before, after = before[begin:], after[: end - place]
+        alone = parse(parser_for(syntax), before + after, limit_s)
+        near = cls(syntax, before, after, alone, [_thing(each, end) for each in below])
+        things = top_level(alone)
         begins_so = not first or (bool(things) and _thing(things[0], -begin) == _thing(nodes[first], 0))
-        return near if begins_so and near._ends_as_the_file(near._tree) else None
+        return near if begins_so and near._ends_as_the_file(alone) else None
 
     def is_sound(self, text: bytes, gone: int, limit_s: float) -> bool:
         """Whether the file has surely no more errors with the text in the place of `gone` bytes behind the place.
@@ -73,7 +76,6 @@ class Vicinity:
         """
         if len(self._after) < gone:
             return False
-        assert self._tree is not None
         tree = self._tree.copy()
         note_edit(tree, self._before, self._after[:gone], text)
         data = self._before + text + self._after[gone:]
@@ -84,13 +86,8 @@ class Vicinity:
         return not read.root_node.has_error and self._ends_as_the_file(read)
 
     def _ends_as_the_file(self, tree: Tree) -> bool:
-        last = _things(tree)[-BEHIND:] if self._behind else []
+        last = top_level(tree)[-BEHIND:] if self._behind else []
         return [_thing(each, tree.root_node.end_byte) for each in last] == self._behind
-
-
-def _things(tree: Tree) -> list[Node]:
-    """The things of the top level. What may stand everywhere, as comments do, does not tell where the parser is."""
-    return [each for each in tree.root_node.children if not each.is_extra]
 
 
 def _thing(node: Node, origin: int) -> Thing:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from server.completion.boundaries.boundary import indentation
 from server.completion.boundaries.syntax_rows import SyntaxRow
-from server.context.grammars import ParseLimit, parse, parser_for
+from server.context.grammars import ParseLimit, parse, parser_for, top_level
 from server.context.syntax import Syntax
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class SyntaxScanner:
 
         A parser looks at each of them anew whenever text is added.
         """
-        things = [] if self._tree is None else [each for each in self._tree.root_node.children if not each.is_extra]
+        things = [] if self._tree is None else top_level(self._tree)
         if len(things) <= LAST_THINGS or any(each.has_error for each in things[-LAST_THINGS - 1 :]):
             return self
         begin = things[-LAST_THINGS]
